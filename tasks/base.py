@@ -1,0 +1,157 @@
+"""The interface of a task, and what most tasks share.
+
+Shapes: `x` is time-major. "dense" input is float32 (T, B, input_size); "symbols" input is int64 (T, B), and
+`input_size` is then the number of symbols. `y` depends on `kind`:
+
+    regression-last   float32 (B, 1)   loss on the last output, mean squared error
+    classify-last     int64   (B,)     loss on the last output, cross entropy
+    classify-every    int64   (T, B)   loss on every output; positions that hold IGNORE are padding
+"""
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from torch import Tensor
+
+from tasks import rng
+from tasks.meters import IGNORE, METERS, Meter
+
+if TYPE_CHECKING:
+    import datasets
+
+__all__ = ["IGNORE", "Batch", "Meter", "SampledTask", "Task"]
+
+Batch = tuple[Tensor, Tensor]
+Kind = Literal["regression-last", "classify-last", "classify-every"]
+
+
+class Task(ABC):
+    """A data set with its split, preprocessing, order of batches and metric."""
+
+    name: str  # display name with the options that matter, such as "pmnist[exprnn]"
+    input_size: int
+    output_size: int
+    length: int  # time steps of a training batch
+    kind: Kind
+    input_kind: Literal["dense", "symbols"] = "dense"
+    metric: str  # a key of tasks.meters.METERS
+    is_standin: bool = False  # synthetic data in place of a data set that could not be had
+    carries_state: bool = False  # each batch continues the one before it; the state starts afresh every epoch
+    splits: tuple[str, ...] = ("train", "valid", "test")
+    licence: str = ""
+
+    @abstractmethod
+    def count(self, split: str) -> int | None:
+        """Samples (for text: characters) in a split; None if samples are generated without end."""
+
+    @abstractmethod
+    def batches_per_epoch(self, split: str, batch_size: int) -> int:
+        """How many batches `batches(split, batch_size)` yields when it starts at 0."""
+
+    @abstractmethod
+    def definition(self) -> dict[str, Any]:
+        """Everything that defines the task, as JSON: options, and hashes of data, split and order."""
+
+    @abstractmethod
+    def _batches(self, split: str, batch_size: int, seed: int, epoch: int, start: int) -> Iterator[Batch]:
+        """As `batches`, with checked arguments."""
+
+    @abstractmethod
+    def to_dataset(self, split: str) -> "datasets.Dataset":
+        """The split as a Hugging Face `Dataset`, in the order of the source."""
+
+    @abstractmethod
+    def picture(self, path: str | Path) -> None:
+        """Save an image that shows what a few samples look like."""
+
+    def batches(
+        self, split: str, batch_size: int, *, seed: int = 0, epoch: int = 0, start: int = 0
+    ) -> Iterator[Batch]:
+        """The batches of one epoch, from batch number `start` on.
+
+        "train" is shuffled by (seed, epoch) and drops a ragged last batch. The other splits depend on neither
+        and cover every sample exactly once, so their last batch may be smaller. The same arguments give the
+        same batches, bit for bit, in any process, and batches before `start` are not generated.
+        """
+        self._check_split(split)
+        for argument, value, least in (("seed", seed, 0), ("epoch", epoch, 0), ("start", start, 0)):
+            if value < least:
+                raise ValueError(f"{argument}={value} must be at least {least}")
+        total = self.batches_per_epoch(split, batch_size)
+        if start > total:
+            raise ValueError(f"start={start} is past the end: an epoch of {split!r} has {total} batches")
+        return self._batches(split, batch_size, seed, epoch, start)
+
+    @property
+    def higher_is_better(self) -> bool:
+        return METERS[self.metric].higher_is_better
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """sha256 (hex) of `definition()`: equal for two tasks only if they are the same task."""
+        text = json.dumps(self.definition(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def meter(self) -> Meter:
+        """A fresh accumulator of this task's metric."""
+        return METERS[self.metric]()
+
+    def info(self) -> dict[str, Any]:
+        """What `python -m tasks info` prints."""
+        return {
+            "name": self.name,
+            "stand-in": self.is_standin,
+            "kind": self.kind,
+            "input": f"{self.input_kind}, {self.input_size} wide, {self.length} steps",
+            "output": self.output_size,
+            "metric": f"{self.metric} ({'higher' if self.higher_is_better else 'lower'} is better)",
+            "counts": {split: self.count(split) for split in self.splits},
+            "licence": self.licence,
+            "definition": self.definition(),
+            "fingerprint": self.fingerprint,
+        }
+
+    def _check_split(self, split: str) -> None:
+        if split not in self.splits:
+            raise ValueError(f"{self.name} has no split {split!r}; it has: {', '.join(self.splits)}")
+
+    def __repr__(self) -> str:
+        return f"<task {self.name}>"
+
+
+class SampledTask(Task):
+    """A task whose split is a finite list of samples; a subclass says how to fetch some by index."""
+
+    @abstractmethod
+    def count(self, split: str) -> int: ...
+
+    @abstractmethod
+    def fetch(self, split: str, indices: np.ndarray, generator: Callable[[], np.random.Generator]) -> Batch:
+        """The samples at `indices` (B,) of a split, as one batch.
+
+        `generator()` gives this batch its own random generator, for tasks that sample or augment. In training
+        it is keyed by (seed, epoch, batch); elsewhere by the batch's place alone.
+        """
+
+    def batches_per_epoch(self, split: str, batch_size: int) -> int:
+        self._check_split(split)
+        count = self.count(split)
+        if batch_size < 1 or (split == "train" and batch_size > count):
+            raise ValueError(
+                f"batch_size={batch_size} must be from 1 to the {count} samples of {self.name} {split}"
+            )
+        return count // batch_size if split == "train" else -(-count // batch_size)
+
+    def _batches(self, split: str, batch_size: int, seed: int, epoch: int, start: int) -> Iterator[Batch]:
+        count = self.count(split)
+        key: tuple[Any, ...] = ("shuffle", seed, epoch) if split == "train" else (split,)
+        order = rng.permutation(count, *key) if split == "train" else np.arange(count)
+        for batch in range(start, self.batches_per_epoch(split, batch_size)):
+            indices = order[batch * batch_size : (batch + 1) * batch_size]
+            yield self.fetch(split, indices, lambda place=batch: rng.generator("batch", *key, place))  # type: ignore[misc]

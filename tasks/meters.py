@@ -1,0 +1,103 @@
+"""Metrics as accumulators: `meter.update(outputs, y)` per batch, `meter.value()` at the end.
+
+Every sample (or character) weighs the same, whatever batch it came in. A NaN among the outputs makes the
+value NaN.
+"""
+
+import math
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+IGNORE = -100  # label of a padded position; the default `ignore_index` of torch's cross entropy
+
+
+class Meter(ABC):
+    """A mean over everything that was passed to `update`."""
+
+    higher_is_better = False
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._total = 0.0
+
+    @torch.no_grad()
+    def update(self, outputs: Tensor, y: Tensor) -> None:
+        """Add a batch: `outputs` of the network and the task's `y` that belongs to it."""
+        total, count = self._sum(outputs.detach(), y)
+        self._total += float(total)
+        self.count += count
+
+    def value(self) -> float:
+        if self.count == 0:
+            raise ValueError("a meter has no value before its first update")
+        return self._finish(self._total / self.count)
+
+    @abstractmethod
+    def _sum(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, int]:
+        """The sum of the quantity over a batch, and over how many samples it was taken."""
+
+    def _finish(self, mean: float) -> float:
+        return mean
+
+
+class MeanSquaredError(Meter):
+    """outputs (B, 1), y (B, 1)."""
+
+    def _sum(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, int]:
+        if outputs.shape != y.shape:
+            raise ValueError(f"outputs {tuple(outputs.shape)} and targets {tuple(y.shape)} differ in shape")
+        return (outputs.double() - y.double()).square().sum(), y.numel()
+
+
+class Accuracy(Meter):
+    """Per cent right; outputs (..., classes), y (...)."""
+
+    higher_is_better = True
+
+    def _sum(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, int]:
+        if outputs.shape[:-1] != y.shape:
+            raise ValueError(f"outputs {tuple(outputs.shape)} do not fit labels {tuple(y.shape)}")
+        counted = y != IGNORE
+        right = ((outputs.argmax(-1) == y) & counted).sum().double()
+        if outputs.isnan().any():
+            right = right * math.nan
+        return right, int(counted.sum())
+
+    def _finish(self, mean: float) -> float:
+        return 100.0 * mean
+
+
+class Error(Accuracy):
+    """Per cent wrong; outputs (..., classes), y (...)."""
+
+    higher_is_better = False
+
+    def _finish(self, mean: float) -> float:
+        return 100.0 * (1.0 - mean)
+
+
+class BitsPerCharacter(Meter):
+    """Mean negative log2 likelihood; outputs (T, B, symbols), y (T, B)."""
+
+    def _sum(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, int]:
+        if outputs.shape[:-1] != y.shape:
+            raise ValueError(f"outputs {tuple(outputs.shape)} do not fit labels {tuple(y.shape)}")
+        # fp32 log-likelihoods, summed in fp64: a split has up to five million of them
+        each = functional.cross_entropy(
+            outputs.flatten(0, -2).float(), y.flatten(), ignore_index=IGNORE, reduction="none"
+        )
+        return each.double().sum(), int((y != IGNORE).sum())
+
+    def _finish(self, mean: float) -> float:
+        return mean / math.log(2.0)
+
+
+METERS: dict[str, type[Meter]] = {
+    "mse": MeanSquaredError,
+    "error_percent": Error,
+    "accuracy_percent": Accuracy,
+    "bits_per_character": BitsPerCharacter,
+}
