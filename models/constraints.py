@@ -1,0 +1,61 @@
+"""Projections onto the constraint sets of the paper, in place and never differentiated through."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+FEASIBLE = 5e-6
+"""Relative slack within which a matrix counts as feasible; a clipped matrix lies well inside it."""
+
+
+@torch.no_grad()
+def clip_singular_(W: Tensor, bound: float, method: str = "auto") -> Tensor:
+    """``C_δ``: replace every singular value of ``W`` above ``bound`` by ``bound``, in place.
+
+    This is the projection onto the spectral-norm ball in the Frobenius norm. A matrix that is feasible already is
+    returned untouched, bit by bit; one that is not finite is left as it is, for the caller's divergence check.
+
+    method: "auto" (a Cholesky factorisation decides whether there is anything to do, an eigen-decomposition of the
+    Gram matrix does it) or "svd" (the reference).
+    """
+    if W.dim() != 2:
+        raise ValueError(f"clip_singular_ takes a matrix and got a tensor of shape {tuple(W.shape)}.")
+    if not bound > 0:
+        raise ValueError(f"bound={bound!r} is not a positive number.")
+    if method == "svd":
+        left, values, right = torch.linalg.svd(W, full_matrices=False)
+        return W if values[0] <= bound * (1 + FEASIBLE) else W.copy_((left * values.clamp(max=bound)) @ right)
+    if method != "auto":
+        raise ValueError(f"method={method!r} is not known; allowed are 'auto' and 'svd'.")
+    gram = W.T @ W if W.shape[0] >= W.shape[1] else W @ W.T  # (n, n), n the smaller side
+    limit = (bound * (1 + FEASIBLE)) ** 2
+    slack = torch.eye(len(gram), dtype=W.dtype, device=W.device).mul_(limit).sub_(gram)
+    # limit·I − WᵀW is positive definite exactly if all singular values are below the limit.
+    if torch.linalg.cholesky_ex(slack).info.item() == 0 or not torch.isfinite(gram).all():
+        return W
+    squares, vectors = torch.linalg.eigh(gram)
+    above = int((squares > bound**2).sum())
+    V = vectors[:, len(squares) - above :]  # (n, above): directions to shorten
+    excess = 1 - bound * squares[len(squares) - above :].rsqrt()
+    return W.sub_(((W @ V) * excess) @ V.T) if W.shape[0] >= W.shape[1] else W.sub_((V * excess) @ (V.T @ W))
+
+
+def recurrent_interval(length: int, epsilon: float, gamma: float) -> tuple[float, float]:
+    """``[ε^(1/L), γ^(1/L)]``, within which ``|∂h_t/∂h_{t-L}|`` of an active unit stays in ``[ε, γ]`` (§IV-B)."""
+    if not 0 <= epsilon < 1 < gamma:
+        raise ValueError(f"epsilon={epsilon!r} and gamma={gamma!r} do not satisfy 0 <= epsilon < 1 < gamma.")
+    return epsilon ** (1 / length), gamma ** (1 / length)
+
+
+def per_layer(
+    value: float | list[float] | tuple[float, ...] | None, default: float, index: int, num_layers: int
+) -> float:
+    """Bound of layer ``index`` from an option that is None (the default), one number, or one number per layer."""
+    if value is None:
+        return default
+    if isinstance(value, int | float):
+        return float(value)
+    if len(value) != num_layers:
+        raise ValueError(f"u_max={value!r} has {len(value)} entries for num_layers={num_layers}; give one per layer.")
+    return float(value[index])

@@ -1,0 +1,58 @@
+"""Named weight initialisers; each fills a matrix ``(rows, fan_in)`` in place from an explicit generator."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Generator, Tensor, nn
+
+Initialiser = Callable[[Tensor, Generator | None], Tensor]
+
+
+def _kaiming(slope: float) -> Initialiser:
+    return lambda W, generator: nn.init.kaiming_uniform_(W, a=slope, generator=generator)
+
+
+def _per_square_block(fill: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """Fill each ``(N, N)`` block of a ``(gates·N, N)`` matrix on its own, so that every gate starts alike."""
+
+    def fill_blocks(W: Tensor) -> Tensor:
+        for block in W.split(W.shape[1], dim=0):
+            fill(block)
+        return W
+
+    return fill_blocks
+
+
+def _orthogonal(gain: float) -> Initialiser:
+    return lambda W, generator: _per_square_block(
+        lambda block: nn.init.orthogonal_(block, gain=gain, generator=generator)
+    )(W)
+
+
+INITIALISERS: dict[str, Initialiser] = {
+    "zeros": lambda W, generator: nn.init.zeros_(W),
+    "identity": lambda W, generator: _per_square_block(nn.init.eye_)(W),
+    "orthogonal": _orthogonal(1.0),
+    "orthogonal-0.9": _orthogonal(0.9),
+    "orthogonal-0.5": _orthogonal(0.5),
+    "glorot": lambda W, generator: nn.init.xavier_uniform_(W, generator=generator),
+    "glorot-0.1": lambda W, generator: nn.init.xavier_uniform_(W, gain=0.1, generator=generator),
+    "kaiming": _kaiming(0.0),
+    "kaiming-2": _kaiming(2.0),
+    "kaiming-8": _kaiming(8.0),
+    "uniform-fan-in": lambda W, generator: nn.init.uniform_(
+        W, -1 / math.sqrt(W.shape[1]), 1 / math.sqrt(W.shape[1]), generator=generator
+    ),
+    "normal-0.001": lambda W, generator: nn.init.normal_(W, std=0.001, generator=generator),
+}
+
+
+@torch.no_grad()
+def initialise_(W: Tensor, name: str, generator: Generator | None, argument: str) -> None:
+    """Fill ``W`` in place by the initialiser called ``name``; ``argument`` is the option it came from."""
+    if name not in INITIALISERS:
+        raise ValueError(f"{argument}={name!r} is not an initialiser; known are {', '.join(INITIALISERS)}.")
+    INITIALISERS[name](W, generator)
