@@ -1,0 +1,176 @@
+"""The command line that all tables and figures share."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from reproduce import checkpoint, record, recipe
+from reproduce.experiments import EXPERIMENTS, Experiment
+from reproduce.progress import Display, clock
+from reproduce.recipe import Budget, Recipe, nearest
+from reproduce.record import Record
+from reproduce.runs import ROOT, Run, plan
+from reproduce.trainer import Place, finished_record
+from reproduce.workers import Inline, Workers, local, stopping_on_signals
+
+SEEDS = {"smoke": 1, "quick": 1, "cpu": 1, "paper": 3}
+
+
+@dataclass
+class Arguments:
+    budget: Budget = "quick"
+    """smoke: seconds per run, shows that it works. quick: about ten minutes for the whole table or figure on two cores.
+    cpu: hours, a reduced schedule or width that is stated in the recipe. paper: the full schedule; only this budget on
+    the paper's data can confirm or deny a number."""
+
+    seeds: int = 0
+    """How many seeds (0, 1, 2, ...). 0 stands for 3 with the paper budget and for 1 otherwise."""
+
+    rows: str = ""
+    """Only these rows, separated by commas, such as durnn-1,lstm; see --list."""
+
+    cells: str = ""
+    """Only these cells (tasks), separated by commas, such as mnist."""
+
+    time_limit: str = ""
+    """Save everything and stop after this long: 90s, 45m, 2h, 1h30m. Run again to continue."""
+
+    jobs: int = 0
+    """Runs at a time. 0 chooses: one per core on a CPU, one on a GPU."""
+
+    device: str = "cpu"
+    """cpu, cuda or cuda:1."""
+
+    backend: Literal["auto", "reference", "fused"] = "auto"
+    """Who computes the recurrences; see models/kernels."""
+
+    list: bool = False
+    """Show what would run, what is done and how long it takes, and stop."""
+
+    report_only: bool = False
+    """Train nothing; rebuild the tables and figures from the records."""
+
+    results: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
+    """Where records, tables and figures go. Default: results/, and runs/smoke/ for the smoke budget."""
+
+    runs: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
+    """Where checkpoints and weights go. Default: runs/."""
+
+
+def main(name: str, argv: list[str] | None = None) -> None:
+    """Entry point of the scripts: errors that the user can mend are one sentence and exit code 2."""
+    experiment = EXPERIMENTS[name]
+    script = sys.modules.get("__main__")
+    arguments = tyro.cli(
+        Arguments,
+        args=argv,
+        prog=f"python reproduce/{name}.py",
+        description=f"{experiment.title}.\n\n{(getattr(script, '__doc__', '') or '').strip()}",
+        config=(tyro.conf.FlagCreatePairsOff,),
+    )
+    console = Console()
+    try:
+        sys.exit(execute(experiment, arguments, console))
+    except ValueError as error:
+        Console(stderr=True).print(f"{error}", style="red", highlight=False)
+        sys.exit(2)
+
+
+def execute(experiment: Experiment, arguments: Arguments, console: Console, workers: Workers | None = None) -> int:
+    """Plan, run, report. Returns the exit code: 0 all done, 1 something failed, 3 stopped before the end."""
+    began = time.time()
+    recipes = recipe.load(experiment.recipe)
+    rows = choose("row", arguments.rows, experiment.rows or tuple(recipes.rows))
+    cells = choose("cell", arguments.cells, experiment.cells or tuple(recipes.cells))
+    seeds = list(range(arguments.seeds or SEEDS[arguments.budget]))
+    place = make_place(experiment, arguments, began)
+    code = 0
+    if not arguments.report_only:
+        runs, notes = plan(recipes, rows, cells, seeds, arguments.budget)
+        for note in notes:
+            console.print(f"note: {note}", style="yellow", highlight=False)
+        if arguments.list:
+            console.print(listing(runs, place, recipes))
+            return 0
+        code = perform(runs, place, arguments, console, workers)
+    from reproduce import report  # late: plotting libraries are slow to load and a listing needs none
+
+    report.publish(experiment, place, arguments.budget, console)
+    return code
+
+
+def perform(runs: list[Run], place: Place, arguments: Arguments, console: Console, workers: Workers | None) -> int:
+    who = workers or (local(arguments.jobs, arguments.device) if arguments.jobs >= 0 else Inline())
+    with stopping_on_signals() as stop, Display(runs, console) as display:
+        who.do(runs, place, display.watch, stop)
+    if stop.reason:
+        console.print(f"stopped by {stop.reason}; run the same command again to continue")
+        return 3
+    statuses = {outcome.status for _, outcome in display.outcomes}
+    return 1 if "failed" in statuses else 3 if statuses & {"unfinished", "busy"} else 0
+
+
+def make_place(experiment: Experiment, arguments: Arguments, began: float) -> Place:
+    runs = arguments.runs or ROOT / "runs"
+    results = arguments.results or (runs / "smoke" if arguments.budget == "smoke" else ROOT / "results")
+    limit = parse_duration(arguments.time_limit) if arguments.time_limit else 0.0
+    return Place(
+        runs=runs, records=results / "records", device=arguments.device, backend=arguments.backend,
+        deadline=began + limit if limit else 0.0, need_weights=experiment.weights,
+    )  # fmt: skip
+
+
+def choose(kind: str, wanted: str, known: tuple[str, ...]) -> list[str]:
+    """The names in a comma-separated list, all of them if it is empty."""
+    names = [name.strip() for name in wanted.split(",") if name.strip()]
+    for name in names:
+        if name not in known:
+            raise ValueError(f"unknown {kind} {name!r}; {nearest(name, known)}")
+    return names or list(known)
+
+
+def parse_duration(text: str) -> float:
+    """"90", "90s", "45m", "2h" or "1h30m" in seconds."""
+    match = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?", text.strip())
+    if not match or not any(match.groups()):
+        raise ValueError(f"--time-limit {text!r} is not a duration; write 90s, 45m, 2h or 1h30m")
+    hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return 3600.0 * hours + 60.0 * minutes + seconds
+
+
+def listing(runs: list[Run], place: Place, recipes: Recipe) -> Table:
+    """What --list shows."""
+    known = record.read_all(place.records).good
+    table = Table(title=recipes.title)
+    for name in ("row", "cell", "seed", "task", "updates", "state", "time"):
+        table.add_column(name)
+    for run in runs:
+        done = finished_record(run, place)
+        step = checkpoint.latest_step(run.folder(place.runs))
+        state = done.status if done else f"at update {step:,}" if step else "to do"
+        time_ = f"took {clock(done.wall_seconds)}" if done else estimate(run, known, step)
+        table.add_row(run.row, run.cell, str(run.seed), run.task, f"{run.settings.updates:,}", state, time_)
+    return table
+
+
+def estimate(run: Run, known: list[Record], step: int) -> str:
+    """Time left, by the speed of a record of the same network on the same task."""
+    same = [
+        r for r in known
+        if (r.row, r.cell, r.task.fingerprint) == (run.row, run.cell, run.fingerprint)
+        and (r.recipe.hidden_size, r.recipe.batch_size) == (run.settings.hidden_size, run.settings.batch_size)
+    ]  # fmt: skip
+    cap = run.settings.max_seconds
+    if not same:
+        return f"at most {clock(cap)}" if cap else "unknown before the first run"
+    left = (run.settings.updates - step) / max(r.steps_per_second for r in same)
+    return f"about {clock(min(left, cap) if cap else left)}"

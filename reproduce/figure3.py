@@ -1,0 +1,14 @@
+"""Compares DuRNN with IndRNN and with itself without the selection, and without the full recurrence. Runs that
+figure 2 has done are taken over.
+"""
+
+import sys
+from pathlib import Path
+
+if not __package__:  # started as a script: find the checkout, so that no installation is needed
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from reproduce import cli  # noqa: E402
+
+if __name__ == "__main__":
+    cli.main("figure3")

@@ -1,0 +1,144 @@
+"""Who does the runs. ``Workers`` is all that the rest of the suite knows; a cluster is one more class like these two.
+
+A worker takes a run (plain data) and a place, and sends back signs of life and one outcome.
+"""
+
+from __future__ import annotations
+
+import multiprocessing as mp
+import os
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing.connection import Connection, wait
+from typing import Any, Protocol
+
+import torch
+
+from reproduce.runs import Run
+from reproduce.trainer import Outcome, Place, Progress, Stop, train
+
+Event = Progress | Outcome | None  # None: the run has been given to a worker
+Watch = Callable[[Run, Event], None]
+
+
+class Workers(Protocol):
+    def do(self, runs: Sequence[Run], place: Place, watch: Watch, stop: Stop) -> None:
+        """Do all runs, or fewer if ``stop.reason`` is set meanwhile; ``watch`` hears of everything that happens."""
+
+
+class Inline:
+    """One after the other in this process."""
+
+    def do(self, runs: Sequence[Run], place: Place, watch: Watch, stop: Stop) -> None:
+        for run in runs:
+            if stop.reason:
+                return
+            watch(run, None)
+            watch(run, _attempt(run, place, lambda event, run=run: watch(run, event), stop))  # type: ignore[misc]
+
+
+class LocalProcesses:
+    """``jobs`` processes at a time, a fresh one for each run, so that no run can harm another."""
+
+    def __init__(self, jobs: int, threads: int):
+        self.jobs, self.threads = jobs, threads
+
+    def do(self, runs: Sequence[Run], place: Place, watch: Watch, stop: Stop) -> None:
+        waiting = list(runs)
+        active: dict[Connection, tuple[Run, Any]] = {}
+        told = False
+        while (waiting and not stop.reason) or active:
+            while waiting and len(active) < self.jobs and not stop.reason:
+                run = waiting.pop(0)
+                watch(run, None)
+                connection, process = self._start(run, place)
+                active[connection] = (run, process)
+            if stop.reason and not told:
+                told = True
+                for _, process in active.values():
+                    process.terminate()  # SIGTERM: the worker saves itself
+            for ready in wait(list(active), timeout=0.2):
+                assert isinstance(ready, Connection)
+                run, process = active[ready]
+                try:
+                    event = ready.recv()
+                except (EOFError, OSError):
+                    process.join()
+                    event = Outcome("failed", f"its process ended with code {process.exitcode}; run again to continue")
+                watch(run, event)
+                if isinstance(event, Outcome):
+                    process.join()
+                    ready.close()
+                    del active[ready]
+
+    def _start(self, run: Run, place: Place) -> tuple[Connection, Any]:
+        context = mp.get_context("spawn")
+        ours, theirs = context.Pipe(duplex=False)
+        process = context.Process(target=_child, args=(theirs, run, place, self.threads), daemon=True)
+        process.start()
+        theirs.close()
+        return ours, process
+
+
+def _child(connection: Connection, run: Run, place: Place, threads: int) -> None:
+    torch.set_num_threads(threads)
+    stop = Stop()
+    for number, name in ((signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")):
+        signal.signal(number, lambda *_, name=name: setattr(stop, "reason", name))
+
+    def report(event: Progress) -> None:
+        try:
+            connection.send(event)
+        except OSError:
+            stop.reason = "the process that started the run is gone"
+
+    outcome = _attempt(run, place, report, stop)
+    try:
+        connection.send(outcome)
+        connection.close()
+    except OSError:
+        pass
+
+
+def _attempt(run: Run, place: Place, report: Callable[[Progress], None], stop: Stop) -> Outcome:
+    """One run; an unexpected error becomes an outcome and leaves its traceback in the run's folder."""
+    try:
+        return train(run, place, report, stop)
+    except Exception as error:
+        folder = run.folder(place.runs)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "error.txt").write_text(traceback.format_exc())
+        first = (str(error).splitlines() or [""])[0]
+        return Outcome("failed", f"{type(error).__name__}: {first} (details in {folder / 'error.txt'})")
+
+
+@contextmanager
+def stopping_on_signals() -> Iterator[Stop]:
+    """A Stop that Ctrl-C and SIGTERM set; a second Ctrl-C interrupts at once. Outside the main thread, a plain Stop."""
+    stop = Stop()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def handle(number: int, _: Any) -> None:
+        if stop.reason and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        stop.reason = "Ctrl-C" if number == signal.SIGINT else "SIGTERM"
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def local(jobs: int, device: str) -> LocalProcesses:
+    """``jobs=0`` chooses: one per core on a CPU, where one run uses one core best; one at a time on a GPU."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    jobs = jobs or (1 if device.startswith("cuda") else cores)
+    threads = int(os.environ.get("OMP_NUM_THREADS", 0)) or max(1, cores // jobs)
+    return LocalProcesses(jobs, threads)
