@@ -70,9 +70,7 @@ class Task(ABC):
     def picture(self, path: str | Path) -> None:
         """Save an image that shows what a few samples look like."""
 
-    def batches(
-        self, split: str, batch_size: int, *, seed: int = 0, epoch: int = 0, start: int = 0
-    ) -> Iterator[Batch]:
+    def batches(self, split: str, batch_size: int, *, seed: int = 0, epoch: int = 0, start: int = 0) -> Iterator[Batch]:
         """The batches of one epoch, from batch number `start` on.
 
         "train" is shuffled by (seed, epoch) and drops a ragged last batch. The other splits depend on neither
@@ -143,9 +141,7 @@ class SampledTask(Task):
         self._check_split(split)
         count = self.count(split)
         if batch_size < 1 or (split == "train" and batch_size > count):
-            raise ValueError(
-                f"batch_size={batch_size} must be from 1 to the {count} samples of {self.name} {split}"
-            )
+            raise ValueError(f"batch_size={batch_size} must be from 1 to the {count} samples of {self.name} {split}")
         return count // batch_size if split == "train" else -(-count // batch_size)
 
     def _batches(self, split: str, batch_size: int, seed: int, epoch: int, start: int) -> Iterator[Batch]:

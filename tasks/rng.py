@@ -42,3 +42,14 @@ def below(words: np.ndarray, bound: int) -> np.ndarray:
 def permutation(count: int, *key: Key) -> np.ndarray:
     """A random order of range(count), int64."""
     return np.argsort(bits(*key).random_raw(count), kind="stable")
+
+
+def digest(*arrays: np.ndarray) -> str:
+    """sha256 (hex) over type, shape and little-endian content of arrays."""
+    result = hashlib.sha256()
+    for array in arrays:
+        array = np.ascontiguousarray(array)
+        array = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        result.update(f"{array.dtype.str}{array.shape}".encode())
+        result.update(array.data)
+    return result.hexdigest()

@@ -1,0 +1,184 @@
+"""From a source to checked bytes: cache, locks, atomic writes, and what to say when nothing can be had."""
+
+import errno
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
+
+from tasks.sources import DataSet, File, UnavailableError, data_set, read_local
+
+_SCRATCH = ".fetch-"  # prefix of folders and files that a killed process may leave behind
+
+
+class DataError(RuntimeError):
+    """Data could not be had or could not be kept; the message says what to do."""
+
+
+def cache_folder() -> Path:
+    """Where data is kept: `$DURNN_CACHE/data`, or `~/.cache/durnn-suite/data`."""
+    root = os.environ.get("DURNN_CACHE")
+    return (Path(root).expanduser() if root else Path.home() / ".cache" / "durnn-suite") / "data"
+
+
+def load(name: str, folder: str | Path | None = None) -> dict[str, bytes]:
+    """The checked content of a data set's files, by file name.
+
+    Looked for in `folder`, in the folder that `DURNN_DATA` names, in the cache, and then at each source in turn;
+    what a source delivers goes to the cache. Either folder may hold the files directly or in a subfolder that is
+    called like the data set, and is only read.
+    """
+    wanted = data_set(name)
+    console = Console(stderr=True, highlight=False)
+    reasons: list[tuple[str, str]] = []
+    for label, place in _local_folders(folder):
+        if place is None:
+            reasons.append((label, "not set"))
+            continue
+        try:
+            return _read_folder(wanted, place)
+        except UnavailableError as reason:
+            reasons.append((f"{label} ({place})", str(reason)))
+            if "sha256" in str(reason):
+                console.print(f"[yellow]{wanted.title}: {place}: {reason}; looking elsewhere", soft_wrap=True)
+    cached = _read_cache(wanted)
+    if cached is not None:
+        return cached
+    with _writable(wanted) as home:
+        cached = _read_cache(wanted)  # another process may have finished while this one waited
+        if cached is not None:
+            return cached
+        return _fetch(wanted, home, reasons, console)
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file so that under its name there is, at any moment, nothing or all of it."""
+    handle, temporary = tempfile.mkstemp(prefix=_SCRATCH, dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _local_folders(folder: str | Path | None) -> Iterator[tuple[str, Path | None]]:
+    if folder is not None:
+        yield "folder argument", Path(folder).expanduser()
+    environment = os.environ.get("DURNN_DATA")
+    yield "DURNN_DATA folder", Path(environment).expanduser() if environment else None
+
+
+def _read_folder(wanted: DataSet, folder: Path) -> dict[str, bytes]:
+    contents = {}
+    for file in wanted.files:
+        content = None
+        for place in (folder / wanted.name, folder):
+            content = content if content is not None else read_local(file, place)
+        if content is None:
+            raise UnavailableError(f"{file.name} is not there")
+        _check(file, content)
+        contents[file.name] = content
+    return contents
+
+
+def _check(file: File, content: bytes) -> None:
+    if sha256(content) != file.sha256:
+        raise UnavailableError(
+            f"{file.name} has the wrong content: {len(content)} bytes with sha256 {sha256(content)[:12]}…,"
+            f" expected {file.size} bytes with {file.sha256[:12]}…"
+        )
+
+
+def _read_cache(wanted: DataSet) -> dict[str, bytes] | None:
+    """The cached content if it is complete and correct. A damaged file counts as absent and is fetched again."""
+    contents = {}
+    for file in wanted.files:
+        try:
+            content = (cache_folder() / wanted.name / file.name).read_bytes()
+            _check(file, content)
+        except (OSError, UnavailableError):
+            return None
+        contents[file.name] = content
+    return contents
+
+
+@contextmanager
+def _writable(wanted: DataSet) -> Iterator[Path]:
+    """The data set's folder in the cache, with its lock held; what killed processes left there is removed."""
+    home = cache_folder() / wanted.name
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        with FileLock(home / ".lock"):
+            for leftover in home.glob(f"{_SCRATCH}*"):
+                shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
+            yield home
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        megabytes = -(-sum(file.size for file in wanted.files) // 1_000_000)
+        what = f"the disk is full ({megabytes} MB are needed)" if full else f"{error.strerror or error}"
+        raise DataError(
+            f"{wanted.title} cannot be kept in {home}: {what}. Make room or give the folder write permission, set"
+            " DURNN_CACHE to another folder, or set DURNN_DATA to a folder that already holds the files."
+        ) from error
+
+
+def _fetch(wanted: DataSet, home: Path, reasons: list[tuple[str, str]], console: Console) -> dict[str, bytes]:
+    size = sum(file.size for file in wanted.files)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TimeElapsedColumn(),
+    )
+    for source in wanted.sources:
+        with (
+            Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress,
+            tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=home, ignore_cleanup_errors=True) as scratch,
+        ):
+            bar = progress.add_task(f"{wanted.title} from {source.label}", total=None)
+            try:
+                delivered = source.fetch(Path(scratch))
+                progress.update(bar, description=f"{wanted.title}: checking and writing", total=size)
+                contents = {}
+                for file in wanted.files:
+                    content = delivered.get(file.name, b"")
+                    _check(file, content)
+                    contents[file.name] = content
+                for file in wanted.files:
+                    write_atomically(home / file.name, contents[file.name])
+                    progress.advance(bar, file.size)
+            except UnavailableError as reason:
+                reasons.append((source.label, str(reason)))
+                continue
+        console.print(f"{wanted.title}: fetched from {source.label}, checked, kept in {home}", soft_wrap=True)
+        return contents
+    raise DataError(_nothing_reachable(wanted, home, reasons))
+
+
+def _nothing_reachable(wanted: DataSet, home: Path, reasons: list[tuple[str, str]]) -> str:
+    tried = "\n".join(f"  {label}: {reason}" for label, reason in reasons)
+    files = "\n".join(f"  {file.name}  {file.size:,} bytes, sha256 {file.sha256}" for file in wanted.files)
+    forms = "each may also be gzipped (.gz)" if wanted.name == "mnist" else "ptb.char.*.txt will do as well"
+    return (
+        f"{wanted.title} is not on this machine, and no source delivered it:\n{tried}\n"
+        f"Copy these files from any machine that has them ({forms}) to\n  {home}\n"
+        f"or to a folder of your choice and set DURNN_DATA to that folder:\n{files}\n"
+        f"Without them, the task {wanted.standin!r} runs the same protocol on generated data; its numbers do"
+        " not compare."
+    )
