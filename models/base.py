@@ -184,7 +184,7 @@ class RecurrentNet(nn.Module):
         if len(given) != count or any(s.shape != shape or s.dtype != x.dtype for s in given):
             got = ", ".join(f"{tuple(s.shape)} {s.dtype}" for s in given)
             raise ValueError(
-                f"{type(self).__name__} takes as state ({', '.join(self.state_names)}), each {shape} {x.dtype}; got {got}."
+                f"{type(self).__name__} takes state ({', '.join(self.state_names)}), each {shape} {x.dtype}; got {got}."
             )
         return given
 

@@ -35,6 +35,9 @@ def clip_singular_(W: Tensor, bound: float, method: str = "auto") -> Tensor:
     if torch.linalg.cholesky_ex(slack).info.item() == 0 or not torch.isfinite(gram).all():
         return W
     squares, vectors = torch.linalg.eigh(gram)
+    if squares[-1] > 4 * bound**2 and W.dtype != torch.float64:
+        # Far outside, the rounding of WᵀW would cost digits of the values near the bound.
+        return W.copy_(clip_singular_(W.double(), bound))
     above = int((squares > bound**2).sum())
     V = vectors[:, len(squares) - above :]  # (n, above): directions to shorten
     excess = 1 - bound * squares[len(squares) - above :].rsqrt()

@@ -84,11 +84,14 @@ class DuRNNLayer(RecurrentLayer):
         x_t: (B, M), h_short, h: (B, N) -> the next h_short, h
         """
         h_short = torch.relu(x_t @ self.W_in.T + h_short @ self.W_rec.T + self.b_short)  # (1)
-        v = h_short.detach() @ self.W_ss.T + h.detach() @ self.W_ls.T + self.b_s
-        S = torch.relu(min_max(v, self.exact_minmax) - self.b_thre)  # (4), (5)
-        i = S * h_short  # (2)
+        i = self.select(h_short, h) * h_short  # (2)
         h = torch.relu(i @ self.W_s.T + self.U * h + self.b_long)  # (3)
         return h_short, h
+
+    def select(self, h_short: Tensor, h: Tensor) -> Tensor:
+        """``S_t`` from the new short-term and the previous long-term memory, each (B, N)."""
+        v = h_short.detach() @ self.W_ss.T + h.detach() @ self.W_ls.T + self.b_s
+        return torch.relu(min_max(v, self.exact_minmax) - self.b_thre)  # (4), (5)
 
     @torch.no_grad()
     def constrain_(self) -> None:

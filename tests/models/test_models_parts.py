@@ -1,0 +1,95 @@
+import pytest
+import torch
+from torch import nn
+
+import models
+from models.parts import FrameNorm, SequenceNorm, TimeSharedDropout
+
+
+def test_dropout_keeps_one_mask_over_time_and_scales():
+    torch.manual_seed(0)
+    dropped = TimeSharedDropout(0.25)(torch.ones(6, 50, 40))
+    assert torch.equal(dropped, dropped[:1].expand(6, -1, -1))
+    assert dropped.unique().tolist() == pytest.approx([0.0, 1 / 0.75])
+    assert (dropped == 0).float().mean().item() == pytest.approx(0.25, abs=0.03)
+    assert not torch.equal(dropped[0, 0], dropped[0, 1])
+
+
+def test_dropout_is_the_identity_in_evaluation():
+    x = torch.randn(3, 2, 4)
+    assert TimeSharedDropout(0.9).eval()(x) is x
+
+
+def test_sequence_norm_uses_one_statistic_per_unit():
+    x = torch.randn(7, 5, 3) * torch.tensor([1.0, 10.0, 0.1]) + 4
+    y = SequenceNorm(3)(x)
+    torch.testing.assert_close(y.mean((0, 1)), torch.zeros(3), atol=1e-5, rtol=0)
+    torch.testing.assert_close(y.var((0, 1), unbiased=False), torch.ones(3), atol=1e-2, rtol=0)
+    assert y.mean(1).abs().max() > 0.05, "single steps must not be normalised on their own"
+
+
+def test_frame_norm_uses_one_statistic_per_unit_and_step():
+    x = torch.randn(7, 50, 3) * torch.arange(1, 8).view(7, 1, 1) + torch.arange(7).view(7, 1, 1)
+    y = FrameNorm(3, length=9)(x)
+    torch.testing.assert_close(y.mean(1), torch.zeros(7, 3), atol=1e-5, rtol=0)
+    torch.testing.assert_close(y.var(1, unbiased=False), torch.ones(7, 3), atol=1e-3, rtol=0)
+
+
+def test_frame_norm_with_cumulative_average_evaluates_to_the_population():
+    norm, x = FrameNorm(3, length=4), torch.randn(8, 4, 50, 3) * 5 + 2
+    norm.momentum = None
+    norm.reset_running_stats()
+    for batch in x:
+        norm(batch)
+    norm.eval()
+    population = x.transpose(0, 1).reshape(4, 400, 3)
+    expected = (population - population.mean(1, keepdim=True)) / population.var(1, keepdim=True).sqrt()
+    torch.testing.assert_close(norm(population), expected, rtol=0.02, atol=0.02)
+
+
+def test_frame_norm_reuses_the_last_step_past_its_length():
+    norm = FrameNorm(2, length=3)
+    for _ in range(200):
+        norm(torch.randn(3, 30, 2) + torch.tensor([0.0, 10.0, 20.0]).view(3, 1, 1))
+    y = norm.eval()(torch.full((5, 1, 2), 20.0))
+    torch.testing.assert_close(y[2:], torch.zeros(3, 1, 2), atol=0.3, rtol=0)
+    assert (y[0] > 10).all()
+
+
+def test_norms_refuse_what_has_no_statistics():
+    with pytest.raises(ValueError, match="one step of one sample"):
+        SequenceNorm(3)(torch.zeros(1, 1, 3))
+    with pytest.raises(ValueError, match="batch of one"):
+        FrameNorm(3, 5)(torch.zeros(5, 1, 3))
+    with pytest.raises(ValueError, match="length=5 steps and got 6"):
+        FrameNorm(3, 5)(torch.zeros(6, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("norm", "before", "between", "after"),
+    [
+        (None, nn.Identity, nn.Identity, nn.Identity),
+        ("after", nn.Identity, SequenceNorm, SequenceNorm),
+        ("frame", FrameNorm, FrameNorm, nn.Identity),
+        ("sequence", SequenceNorm, SequenceNorm, nn.Identity),
+        ("sequence+after", SequenceNorm, SequenceNorm, SequenceNorm),
+    ],
+)
+def test_places_of_the_norms_in_durnn(norm, before, between, after):
+    layer = models.DuRNN(2, 4, length=5, norm=norm).layers[0]
+    assert (type(layer.before), type(layer.between), type(layer.after)) == (before, between, after)
+
+
+def test_norm_after_acts_on_outputs_and_not_on_states():
+    torch.manual_seed(0)
+    x = torch.randn(30, 20, 2) + 1
+    plain, normed = (models.IndRNN(2, 6, length=30, seed=0, norm=norm) for norm in (None, "after"))
+    y, state = plain(x)
+    y_normed, state_normed = normed(x)
+    assert torch.equal(state, state_normed)
+    torch.testing.assert_close(y_normed, SequenceNorm(6)(y))
+
+
+def test_durnn_drops_each_half_at_its_own_rate():
+    layer = models.DuRNN(2, 4, length=5, dropout=(0.3, 0.25)).layers[0]
+    assert (layer.dropout_short.p, layer.dropout.p) == (0.3, 0.25)
