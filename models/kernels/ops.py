@@ -38,9 +38,7 @@ def _check(op: str, tensors: dict[str, Tensor]) -> None:
     check_same_kind(op, tensors)
     dtype = next(iter(tensors.values())).dtype
     if dtype not in DTYPES:
-        raise ValueError(
-            f"{op}: the fused recurrences take float32 or float64, got {dtype}; use backend='reference'."
-        )
+        raise ValueError(f"{op}: the fused recurrences take float32 or float64, got {dtype}; use backend='reference'.")
 
 
 def _check_like(op: str, name: str, tensor: Tensor, shape: tuple[int, ...], model: Tensor) -> None:
@@ -81,9 +79,9 @@ def _(u: Tensor, W_rec: Tensor, h0: Tensor, activation: str) -> Tensor:
 def rnn_backward(
     grad_y: Tensor, W_rec: Tensor, h0: Tensor, y: Tensor, activation: str
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """``g_t = act'(y_t) ∘ (grad_y_t + W_recᵀ g_{t+1})`` -> grad_u = g, grad_W_rec = Σ g_t y_{t-1}ᵀ, grad_h0 = W_recᵀ g_0
+    """``g_t = act'(y_t) ∘ (grad_y_t + W_recᵀ g_{t+1})`` -> grad_u, grad_W_rec, grad_h0
 
-    relu' is 1 where y > 0, tanh' is 1 − y².
+    grad_u = g, grad_W_rec = Σ g_t y_{t-1}ᵀ, grad_h0 = W_recᵀ g_0; relu' is 1 where y > 0, tanh' is 1 − y².
     """
     _check("rnn_scan", {"u": y, "W_rec": W_rec, "h0": h0})
     check_activation("rnn_scan", activation)

@@ -1,0 +1,298 @@
+// What the recurrences share: vectors of the machine's width, exp-based functions on them, a register-blocked
+// product with packed weights, and threads that live for one call. Needs GCC or Clang (vector extensions).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <system_error>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+namespace durnn {
+
+using Index = std::int64_t;
+
+#if defined(__AVX512F__)
+constexpr int vector_bytes = 64, max_rows = 12;  // 12 x 2 of 32 registers accumulate
+#elif defined(__AVX__)
+constexpr int vector_bytes = 32, max_rows = 6;  // 6 x 2 of 16 registers
+#elif defined(__aarch64__)
+constexpr int vector_bytes = 16, max_rows = 12;
+#else
+constexpr int vector_bytes = 16, max_rows = 6;
+#endif
+
+template <class T>
+struct Lanes;
+template <>
+struct Lanes<float> {
+    typedef float V __attribute__((vector_size(vector_bytes)));
+    typedef std::int32_t I __attribute__((vector_size(vector_bytes)));
+    using Bits = std::int32_t;
+    static constexpr int mantissa = 23, bias = 127;
+    static constexpr float ln2_high = 0x1.62e4p-1f, ln2_low = 0x1.7f7d1cp-20f;  // high part exact times any exponent
+    static constexpr float exp_limit = 87.0f, saturated = 12.0f;
+    static constexpr int terms = 7;
+};
+template <>
+struct Lanes<double> {
+    typedef double V __attribute__((vector_size(vector_bytes)));
+    typedef std::int64_t I __attribute__((vector_size(vector_bytes)));
+    using Bits = std::int64_t;
+    static constexpr int mantissa = 52, bias = 1023;
+    static constexpr double ln2_high = 0x1.62e42fee00000p-1, ln2_low = 0x1.a39ef35793c76p-33;
+    static constexpr double exp_limit = 700.0, saturated = 24.0;
+    static constexpr int terms = 13;
+};
+template <class T>
+using Vector = typename Lanes<T>::V;
+template <class T>
+constexpr int width = vector_bytes / int(sizeof(T));
+template <class T>
+constexpr int panel = 2 * width<T>;  // columns of one packed panel
+
+template <class T>
+inline Vector<T> broadcast(T value) {
+    return Vector<T>{} + value;
+}
+template <class T>
+inline Vector<T> load(const T* from) {
+    Vector<T> v;
+    std::memcpy(&v, from, sizeof v);
+    return v;
+}
+template <class T>
+inline void store(T* to, Vector<T> v) {
+    std::memcpy(to, &v, sizeof v);
+}
+// The first `count` lanes; the others are `fill`.
+template <class T>
+inline Vector<T> load_part(const T* from, Index count, T fill = T(0)) {
+    Vector<T> v = broadcast<T>(fill);
+    std::memcpy(&v, from, std::size_t(count) * sizeof(T));
+    return v;
+}
+template <class T>
+inline void store_part(T* to, Vector<T> v, Index count) {
+    std::memcpy(to, &v, std::size_t(count) * sizeof(T));
+}
+// Calls body(n, lanes) over [0, N); `lanes` is a compile-time full width for all but the last, shorter vector.
+struct Full {};
+template <class T, class Body>
+inline void for_vectors(Index N, Body body) {
+    Index n = 0;
+    for (; n + width<T> <= N; n += width<T>) body(n, Full{});
+    if (n < N) body(n, N - n);
+}
+template <class T>
+inline Vector<T> load(const T* from, Full) {
+    return load<T>(from);
+}
+template <class T>
+inline Vector<T> load(const T* from, Index count) {
+    return load_part<T>(from, count);
+}
+template <class T>
+inline void store(T* to, Vector<T> v, Full) {
+    store<T>(to, v);
+}
+template <class T>
+inline void store(T* to, Vector<T> v, Index count) {
+    store_part<T>(to, v, count);
+}
+
+// Comparisons are written so that NaN survives: a diverged run must look diverged.
+template <class V>
+inline V relu(V v) {
+    return v < V{} ? V{} : v;
+}
+template <class V>
+inline V where_positive(V y, V g) {
+    return y <= V{} ? V{} : g;
+}
+
+// e^x = 2^n e^r, |r| <= ln2/2; returns e^r − 1 by its series and 2^n, so that small x keep their relative accuracy.
+template <class T>
+inline void exp_parts(Vector<T> x, Vector<T>& expm1_r, Vector<T>& power) {
+    using L = Lanes<T>;
+    const Vector<T> limit = broadcast<T>(L::exp_limit);
+    x = x > limit ? limit : x;
+    x = x < -limit ? -limit : x;
+    // Adding 1.5 * 2^mantissa rounds to the nearest integer, which then sits in the low bits.
+    const Vector<T> magic = broadcast<T>(T(1.5) * T(std::int64_t(1) << L::mantissa));
+    const Vector<T> shifted = x * T(1.4426950408889634074) + magic;
+    const Vector<T> n = shifted - magic;
+    const Vector<T> r = (x - n * L::ln2_high) - n * L::ln2_low;
+    T inverse_factorial[L::terms + 1];
+    inverse_factorial[0] = T(1);
+    double factorial = 1;
+    for (int k = 1; k <= L::terms; ++k) inverse_factorial[k] = T(1 / (factorial *= k));
+    Vector<T> p = broadcast<T>(inverse_factorial[L::terms]);
+#pragma GCC unroll 16
+    for (int k = L::terms - 1; k >= 2; --k) p = p * r + inverse_factorial[k];
+    expm1_r = r + r * r * p;
+    typename L::I bits;
+    std::memcpy(&bits, &shifted, sizeof bits);
+    bits = (bits + typename L::Bits(L::bias)) << L::mantissa;
+    std::memcpy(&power, &bits, sizeof power);
+}
+template <class T>
+inline Vector<T> sigmoid(Vector<T> x) {
+    Vector<T> m, power;
+    exp_parts<T>(-x, m, power);
+    return T(1) / (T(1) + power + power * m);
+}
+template <class T>
+inline Vector<T> tanh(Vector<T> x) {
+    const Vector<T> limit = broadcast<T>(Lanes<T>::saturated);
+    x = x > limit ? limit : x;
+    x = x < -limit ? -limit : x;
+    Vector<T> m, power;
+    exp_parts<T>(x + x, m, power);
+    const Vector<T> e = power * m + (power - T(1));  // e^2x − 1
+    return e / (e + T(2));
+}
+
+// Cache-line aligned scratch; throws std::bad_alloc.
+template <class T>
+class Buffer {
+  public:
+    explicit Buffer(Index count) : raw_(std::size_t(count) * sizeof(T) + 64) {
+        auto address = reinterpret_cast<std::uintptr_t>(raw_.data());
+        data_ = reinterpret_cast<T*>((address + 63) & ~std::uintptr_t(63));
+    }
+    T* data() { return data_; }
+
+  private:
+    std::vector<unsigned char> raw_;  // zero-initialised
+    T* data_;
+};
+
+// Row length of scratch matrices: whole panels, plus one vector so that rows do not collide in one cache set.
+template <class T>
+inline Index padded(Index columns) {
+    return (columns + panel<T> - 1) / panel<T> * panel<T> + width<T>;
+}
+
+// Weights as panels of `panel<T>` columns, k-major inside a panel, missing columns zero: element (k, n) of the
+// right-hand factor is W[k * row + n * column].
+template <class T>
+class Packed {
+  public:
+    Packed(const T* W, Index K, Index columns, Index row, Index column)
+        : K(K), panels((columns + panel<T> - 1) / panel<T>), buffer_(K * panels * panel<T>) {
+        constexpr Index tile = 64;
+        for (Index p = 0; p < panels; ++p) {
+            T* to = buffer_.data() + p * K * panel<T>;
+            const Index count = columns - p * panel<T> < panel<T> ? columns - p * panel<T> : panel<T>;
+            for (Index k0 = 0; k0 < K; k0 += tile)
+                for (Index n = 0; n < count; ++n)
+                    for (Index k = k0; k < K && k < k0 + tile; ++k)
+                        to[k * panel<T> + n] = W[k * row + (p * panel<T> + n) * column];
+        }
+    }
+    const T* operator[](Index p) { return buffer_.data() + p * K * panel<T>; }
+    const Index K, panels;
+
+  private:
+    Buffer<T> buffer_;
+};
+
+// R rows times P neighbouring panels. Every element sums over k in ascending order whatever R and P are, so the
+// result does not depend on how rows are dealt to threads.
+template <class T, int R, int P>
+void block(const T* x, Index ldx, const T* w, Index K, T* z, Index ldz) {
+    constexpr int C = 2 * P;
+    Vector<T> sum[R][C];
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 16
+        for (int c = 0; c < C; ++c) sum[r][c] = Vector<T>{};
+    const Index stride = K * panel<T>;
+    for (Index k = 0; k < K; ++k) {
+        Vector<T> weight[C];
+#pragma GCC unroll 16
+        for (int c = 0; c < C; ++c)
+            weight[c] = load<T>(w + (c / 2) * stride + k * panel<T> + (c % 2) * width<T>);
+#pragma GCC unroll 16
+        for (int r = 0; r < R; ++r) {
+            const Vector<T> value = broadcast<T>(x[r * ldx + k]);
+#pragma GCC unroll 16
+            for (int c = 0; c < C; ++c) sum[r][c] += value * weight[c];
+        }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 16
+        for (int c = 0; c < C; ++c) store<T>(z + r * ldz + c * width<T>, sum[r][c]);
+}
+
+template <class T, int P>
+void dispatch_block(Index R, const T* x, Index ldx, const T* w, Index K, T* z, Index ldz) {
+    switch (R) {
+        case 1: return block<T, 1, P>(x, ldx, w, K, z, ldz);
+        case 2: return block<T, 2, P>(x, ldx, w, K, z, ldz);
+        case 3: return block<T, 3, P>(x, ldx, w, K, z, ldz);
+        default: break;
+    }
+    if constexpr (P == 1) switch (R) {
+        case 4: return block<T, 4, P>(x, ldx, w, K, z, ldz);
+        case 5: return block<T, 5, P>(x, ldx, w, K, z, ldz);
+        case 6: return block<T, 6, P>(x, ldx, w, K, z, ldz);
+        default: break;
+    }
+    if constexpr (P == 1 && max_rows > 6) switch (R) {
+        case 7: return block<T, 7, P>(x, ldx, w, K, z, ldz);
+        case 8: return block<T, 8, P>(x, ldx, w, K, z, ldz);
+        case 9: return block<T, 9, P>(x, ldx, w, K, z, ldz);
+        case 10: return block<T, 10, P>(x, ldx, w, K, z, ldz);
+        case 11: return block<T, 11, P>(x, ldx, w, K, z, ldz);
+        case 12: return block<T, 12, P>(x, ldx, w, K, z, ldz);
+        default: break;
+    }
+}
+
+// z (rows, columns) = x (rows, K) times the packed weights; z has whole panels of columns.
+template <class T>
+void product(const T* x, Index ldx, Index rows, Packed<T>& weights, T* z, Index ldz) {
+    const Index blocks = (rows + max_rows - 1) / max_rows, K = weights.K;
+    Index p = 0;
+    if (rows <= 3 && max_rows > 6)  // few rows: more columns at once, to have enough independent sums
+        for (; p + 2 <= weights.panels; p += 2)
+            dispatch_block<T, 2>(rows, x, ldx, weights[p], K, z + p * panel<T>, ldz);
+    for (; p < weights.panels; ++p) {
+        Index r = 0;
+        for (Index b = 0; b < blocks; ++b) {  // blocks of nearly equal height
+            const Index R = rows / blocks + (b < rows % blocks);
+            dispatch_block<T, 1>(R, x + r * ldx, ldx, weights[p], K, z + r * ldz + p * panel<T>, ldz);
+            r += R;
+        }
+    }
+}
+
+// Runs body(first, last) over slabs of [0, B), one per thread, for the whole call.
+template <class Body>
+void for_slabs(Index B, Index threads, Body body) {
+    if (threads > B) threads = B;
+    if (threads <= 1) return body(Index(0), B);
+    std::vector<std::thread> workers;
+    workers.reserve(std::size_t(threads));
+    Index first = 0;
+    for (Index i = 0; i + 1 < threads; ++i) {
+        const Index last = first + B / threads + (i < B % threads);
+        try {
+            workers.emplace_back(body, first, last);
+        } catch (const std::system_error&) {  // no more threads to be had: do it here
+            body(first, last);
+        }
+        first = last;
+    }
+    body(first, B);
+    for (auto& worker : workers) worker.join();
+}
+
+}  // namespace durnn
