@@ -1,7 +1,6 @@
 """The adding problem: two marked numbers among T are to be summed at the end (Hochreiter and Schmidhuber, 1997)."""
 
 from collections.abc import Iterator
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +21,10 @@ MARKERS = ("anywhere", "halves")
 
 @register("adding")
 class Adding(Task):
-    """Step t holds a number uniform in [0, 1) and a marker that is 1 at two positions, else 0.
+    """Sum the two marked numbers of a sequence.
 
-    The target is the sum of the two marked numbers; always answering 1 has a mean squared error of 1/6.
+    Step t holds a number uniform in [0, 1) and a marker that is 1 at two positions, else 0.
+    Always answering 1 has a mean squared error of 1/6.
 
     markers: "anywhere" draws two distinct positions (the paper says no more than that); "halves" draws one in each
         half (IndRNN, uRNN).
@@ -49,7 +49,7 @@ class Adding(Task):
             raise ValueError(f"data_seed={data_seed} must be at least 0")
         self.length, self.markers, self.held_out, self.data_seed = length, markers, held_out, data_seed
         self.name = f"adding[{length}]" if markers == "anywhere" else f"adding[{length}, {markers}]"
-        self._held_out = lru_cache(maxsize=2)(self._generate_held_out)
+        self._generated: dict[str, tuple[np.ndarray, np.ndarray]] = {}
 
     def count(self, split: str) -> int | None:
         self._check_split(split)
@@ -69,8 +69,10 @@ class Adding(Task):
                 values, positions = (part[..., chosen] for part in self._held_out(split))
             yield _assemble(values, positions)
 
-    def _generate_held_out(self, split: str) -> tuple[np.ndarray, np.ndarray]:
-        return self._draw(self.held_out, split, self.data_seed)
+    def _held_out(self, split: str) -> tuple[np.ndarray, np.ndarray]:
+        if split not in self._generated:
+            self._generated[split] = self._draw(self.held_out, split, self.data_seed)
+        return self._generated[split]
 
     def _draw(self, count: int, *key: rng.Key) -> tuple[np.ndarray, np.ndarray]:
         """Numbers (T, count) float32 and the positions of the two markers (2, count) int64."""

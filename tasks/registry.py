@@ -41,6 +41,11 @@ def options(name: str) -> dict[str, Any]:
     return {p.name: p.default for p in inspect.signature(_factory(name)).parameters.values()}
 
 
+def summary(name: str) -> str:
+    """The first line of what a task says about itself."""
+    return (inspect.getdoc(_factory(name)) or "").partition("\n")[0]
+
+
 def build(name: str, **chosen: Any) -> Task:
     """Build a task by name; `options(name)` lists what can be chosen."""
     allowed = options(name)
