@@ -1,0 +1,121 @@
+"""What the Triton recurrences share: sizes that stay on chip, the precision of products, launching, small maths."""
+# mypy: disable-error-code="no-untyped-def"
+# Kernels take pointers and constexprs, which have no Python types; every function a caller sees is annotated.
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+INTERPRETED: bool = bool(triton.knobs.runtime.interpret)
+"""True if ``TRITON_INTERPRET=1`` was set when the kernels were defined: they then take CPU tensors."""
+
+BLOCK_B = 16
+"""Samples per program of a resident kernel, the smallest block of rows that ``tl.dot`` takes."""
+
+ELEMENTS = 128
+"""Elements per program of an elementwise kernel, one per thread."""
+
+PRECISIONS = ("ieee", "tf32", "tf32x3")
+
+RESIDENT_UNITS: dict[str, dict[str, int]] = {
+    "rnn": {"tf32": 128, "tf32x3": 128, "ieee": 64, "fp64": 32},
+    "select": {"tf32": 128, "tf32x3": 64, "ieee": 64, "fp64": 32},
+    "lstm": {"tf32": 64, "tf32x3": 32, "ieee": 32, "fp64": 16},
+}
+"""Largest padded N whose weights stay on chip, by kernel and kind of product: the largest that compiles without
+spills for sm_80 and sm_90. tests/kernels/test_kernels_triton_aot.py holds each entry to that."""
+
+
+def padded(units: int) -> int:
+    """Width of the block that holds N units: the next power of two, at least 16 (``tl.dot``'s smallest)."""
+    return max(16, triton.next_power_of_2(units))
+
+
+def warps(block_n: int) -> int:
+    """Warps of a resident kernel: enough threads that each one's share of the weights fits its registers."""
+    return 8 if block_n >= 64 else 4
+
+
+def row_warps(block_n: int) -> int:
+    """Warps of a kernel with one sample per program."""
+    return min(16, max(1, block_n // 256))
+
+
+def dot_precision(precision: str | None, dtype: torch.dtype) -> str:
+    """How a kernel multiplies float32 matrices: ``ieee``, ``tf32`` or ``tf32x3`` (three TF32 products).
+
+    ``None`` follows torch's own switch, as ``torch.mm`` does: ``ieee`` unless TF32 has been allowed by
+    ``torch.set_float32_matmul_precision("high")`` or ``torch.backends.cuda.matmul.fp32_precision = "tf32"``.
+    float64 is always ``ieee``.
+    """
+    if precision is not None and precision not in PRECISIONS:
+        raise ValueError(f"precision must be None or one of {', '.join(PRECISIONS)}, got {precision!r}.")
+    if dtype == torch.float64:
+        return "ieee"
+    return precision or ("tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee")
+
+
+def fits_on_chip(op: str, units: int, dtype: torch.dtype, precision: str) -> bool:
+    """True if the weights of N units stay in the registers of one program for the whole sequence."""
+    kind = "fp64" if dtype == torch.float64 else precision
+    return padded(units) <= RESIDENT_UNITS[op][kind]
+
+
+def launching(tensor: Tensor) -> AbstractContextManager[object]:
+    """Context in which kernels run on the tensor's device; ValueError where they cannot run."""
+    if tensor.is_cuda:
+        return torch.cuda.device(tensor.device)
+    if INTERPRETED and tensor.device.type == "cpu":
+        return nullcontext()
+    raise ValueError(
+        f"the Triton recurrences take CUDA tensors, got one on {tensor.device}; on a CPU they run only in Triton's "
+        "interpreter, with TRITON_INTERPRET=1 set before the first import of triton."
+    )
+
+
+def programs(elements: int, block: int) -> tuple[int]:
+    """Grid of a kernel with one program per block; never empty, since a launch of nothing is an error."""
+    return (max(1, triton.cdiv(elements, block)),)
+
+
+def weight_gradient(grad: Tensor, y: Tensor, h0: Tensor) -> Tensor:
+    """``Σ_t grad_t y_{t-1}ᵀ`` with ``y_{-1} = h0``, without copying the sequence.
+
+    grad: (T, B, M), y: (T, B, N), h0: (B, N) -> (M, N)
+    """
+    total = torch.mm(grad[0].T, h0)
+    return total.addmm_(grad[1:].flatten(0, 1).T, y[:-1].flatten(0, 1)) if len(grad) > 1 else total
+
+
+@triton.jit
+def multiply_add(x, weight, total, PRECISION: tl.constexpr):
+    """``x @ weight + total``"""
+    return tl.dot(x, weight, acc=total, input_precision=PRECISION, out_dtype=total.dtype)
+
+
+@triton.jit
+def sigmoid(x):
+    return 1 / (1 + tl.exp(-x))
+
+
+@triton.jit
+def tanh(x):
+    # The quotient loses the low digits of a small x, the series (next term: x¹¹/113) those of a large one.
+    decay = tl.exp(-2 * tl.abs(x))
+    quotient = (1 - decay) / (1 + decay)
+    square = x * x
+    series = x * (1 - square * (1 / 3 - square * (2 / 15 - square * (17 / 315 - square * (62 / 2835)))))
+    return tl.where(tl.abs(x) < 0.04, series, tl.where(x < 0, -quotient, quotient))
+
+
+@triton.jit
+def weight_block(weight, first_row, N, BLOCK_N: tl.constexpr, TRANSPOSED: tl.constexpr):
+    """Rows first_row … first_row + N of a weight with N columns, zero-padded to (BLOCK_N, BLOCK_N)."""
+    i, j = tl.arange(0, BLOCK_N)[:, None], tl.arange(0, BLOCK_N)[None, :]
+    row, column = (j, i) if TRANSPOSED else (i, j)
+    return tl.load(weight + (first_row + row) * N + column, mask=(i < N) & (j < N), other=0.0)

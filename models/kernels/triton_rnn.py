@@ -1,0 +1,257 @@
+"""Triton path of ``rnn_scan`` and ``indrnn_scan``.
+
+Verified in Triton's interpreter against the reference and compiled ahead of time for sm_80 and sm_90; it has not
+run on hardware. Arguments and results are those of ``models.kernels.ops``.
+"""
+# mypy: disable-error-code="no-untyped-def"
+# Kernels take pointers and constexprs, which have no Python types; every function a caller sees is annotated.
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from models.kernels.triton_common import (
+    BLOCK_B,
+    ELEMENTS,
+    dot_precision,
+    fits_on_chip,
+    launching,
+    multiply_add,
+    padded,
+    programs,
+    tanh,
+    warps,
+    weight_block,
+    weight_gradient,
+)
+
+
+@triton.jit
+def activate(x, ACTIVATION: tl.constexpr):
+    if ACTIVATION == "relu":
+        return tl.maximum(x, 0.0)
+    else:
+        return tanh(x)
+
+
+@triton.jit
+def through_activation(grad, y, ACTIVATION: tl.constexpr):
+    """``act'(y) ∘ grad`` for an activation's value y."""
+    if ACTIVATION == "relu":
+        return tl.where(y > 0, grad, 0.0)
+    else:
+        return grad * (1 - y * y)
+
+
+@triton.jit(do_not_specialize=["T"])
+def rnn_forward_resident(
+    u, W_rec, h0, y, T, B, N, BLOCK_B: tl.constexpr, BLOCK_N: tl.constexpr, ACTIVATION: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    rows = tl.program_id(0) * BLOCK_B + tl.arange(0, BLOCK_B)[:, None]
+    columns = tl.arange(0, BLOCK_N)[None, :]
+    inside = (rows < B) & (columns < N)
+    at = rows * N + columns
+    W_T = weight_block(W_rec, 0, N, BLOCK_N, True)
+    h = tl.load(h0 + at, mask=inside, other=0.0)  # (BLOCK_B, BLOCK_N)
+    u_t = tl.load(u + at, mask=inside, other=0.0)
+    for t in range(T):
+        u += B * N
+        u_next = tl.load(u + at, mask=inside & (t + 1 < T), other=0.0)  # in flight during this step's product
+        h = activate(multiply_add(h, W_T, u_t, PRECISION), ACTIVATION)
+        tl.store(y + at, h, mask=inside)
+        y += B * N
+        u_t = u_next
+
+
+@triton.jit(do_not_specialize=["T"])
+def rnn_backward_resident(
+    grad_y, W_rec, y, grad_u, grad_h0, T, B, N, BLOCK_B: tl.constexpr, BLOCK_N: tl.constexpr,
+    ACTIVATION: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    rows = tl.program_id(0) * BLOCK_B + tl.arange(0, BLOCK_B)[:, None]
+    columns = tl.arange(0, BLOCK_N)[None, :]
+    inside = (rows < B) & (columns < N)
+    at = rows * N + columns
+    W = weight_block(W_rec, 0, N, BLOCK_N, False)
+    last = (T - 1).to(tl.int64) * B * N
+    grad_y += last
+    y += last
+    grad_u += last
+    grad = tl.load(grad_y + at, mask=inside, other=0.0)  # of y_t, (BLOCK_B, BLOCK_N)
+    y_t = tl.load(y + at, mask=inside, other=0.0)
+    for t in range(T):
+        grad_y -= B * N
+        y -= B * N
+        more = inside & (t + 1 < T)
+        grad_y_next = tl.load(grad_y + at, mask=more, other=0.0)  # in flight during this step's product
+        y_next = tl.load(y + at, mask=more, other=0.0)
+        g = through_activation(grad, y_t, ACTIVATION)
+        tl.store(grad_u + at, g, mask=inside)
+        grad_u -= B * N
+        grad = multiply_add(g, W, grad_y_next, PRECISION)  # at the last step: of h0
+        y_t = y_next
+    tl.store(grad_h0 + at, grad, mask=inside)
+
+
+@triton.jit
+def rnn_forward_step(product, u_t, y_t, elements, ELEMENTS: tl.constexpr, ACTIVATION: tl.constexpr):
+    at = tl.program_id(0) * ELEMENTS + tl.arange(0, ELEMENTS)
+    inside = at < elements
+    x = tl.load(product + at, mask=inside, other=0.0) + tl.load(u_t + at, mask=inside, other=0.0)
+    tl.store(y_t + at, activate(x, ACTIVATION), mask=inside)
+
+
+@triton.jit
+def rnn_backward_step(product, grad_y_t, y_t, grad_u_t, elements, ELEMENTS: tl.constexpr, ACTIVATION: tl.constexpr):
+    at = tl.program_id(0) * ELEMENTS + tl.arange(0, ELEMENTS)
+    inside = at < elements
+    grad = tl.load(product + at, mask=inside, other=0.0) + tl.load(grad_y_t + at, mask=inside, other=0.0)
+    y = tl.load(y_t + at, mask=inside, other=0.0)
+    tl.store(grad_u_t + at, through_activation(grad, y, ACTIVATION), mask=inside)
+
+
+@triton.jit(do_not_specialize=["T"])
+def indrnn_forward_elements(u, U, h0, y, T, B, N, ELEMENTS: tl.constexpr):
+    at = tl.program_id(0) * ELEMENTS + tl.arange(0, ELEMENTS)
+    inside = at < B * N
+    weight = tl.load(U + at % N, mask=inside, other=0.0)
+    h = tl.load(h0 + at, mask=inside, other=0.0)
+    for _t in tl.range(T, num_stages=4):  # a step is two operations, so several loads have to be in flight
+        h = tl.maximum(tl.load(u + at, mask=inside, other=0.0) + weight * h, 0.0)
+        tl.store(y + at, h, mask=inside)
+        u += B * N
+        y += B * N
+
+
+@triton.jit(do_not_specialize=["T"])
+def relu_reverse_scan(
+    grad_y, U, h0, y, grad_u, grad_U, grad_b, grad_h0, T, B, N, ELEMENTS: tl.constexpr, BIAS: tl.constexpr
+):
+    """``g_t = [y_t > 0] ∘ (grad_y_t + U ∘ g_{t+1})``; grad_U and grad_b are sums over time, still by sample."""
+    at = tl.program_id(0) * ELEMENTS + tl.arange(0, ELEMENTS)
+    inside = at < B * N
+    weight = tl.load(U + at % N, mask=inside, other=0.0)
+    last = (T - 1).to(tl.int64) * B * N
+    grad_y += last
+    y += last
+    grad_u += last
+    y_t = tl.load(y + at, mask=inside, other=0.0)
+    carried, sum_U, sum_b = tl.zeros_like(y_t), tl.zeros_like(y_t), tl.zeros_like(y_t)
+    for _t in tl.range(T - 1, num_stages=4):
+        y -= B * N
+        y_before = tl.load(y + at, mask=inside, other=0.0)
+        g = tl.where(y_t > 0, tl.load(grad_y + at, mask=inside, other=0.0) + carried, 0.0)
+        tl.store(grad_u + at, g, mask=inside)
+        sum_U += g * y_before
+        sum_b += g
+        carried = weight * g
+        y_t = y_before
+        grad_y -= B * N
+        grad_u -= B * N
+    g = tl.where(y_t > 0, tl.load(grad_y + at, mask=inside, other=0.0) + carried, 0.0)
+    tl.store(grad_u + at, g, mask=inside)
+    tl.store(grad_U + at, sum_U + g * tl.load(h0 + at, mask=inside, other=0.0), mask=inside)
+    tl.store(grad_h0 + at, weight * g, mask=inside)
+    if BIAS:
+        tl.store(grad_b + at, sum_b + g, mask=inside)
+
+
+def rnn_forward(
+    u: Tensor,
+    W_rec: Tensor,
+    h0: Tensor,
+    activation: str,
+    *,
+    precision: str | None = None,
+    resident: bool | None = None,
+) -> Tensor:
+    """u: (T, B, N), W_rec: (N, N), h0: (B, N), activation: relu or tanh -> y (T, B, N)
+
+    precision: of the products inside the kernel, ``triton_common.dot_precision``; ``torch.mm`` has its own switch.
+    resident: whether the weights stay on chip for the whole sequence; ``None`` decides by size.
+    """
+    T, B, N = u.shape
+    precision = dot_precision(precision, u.dtype)
+    y = torch.empty_like(u)
+    with launching(u):
+        if fits_on_chip("rnn", N, u.dtype, precision) if resident is None else resident:
+            rnn_forward_resident[programs(B, BLOCK_B)](
+                u, W_rec, h0, y, T, B, N, BLOCK_B, padded(N), activation, precision,
+                num_warps=warps(padded(N)), num_stages=1,
+            )  # fmt: skip
+            return y
+        product, h = torch.empty_like(h0), h0
+        for u_t, y_t in zip(u, y, strict=True):
+            torch.mm(h, W_rec.T, out=product)  # (B, N)
+            rnn_forward_step[programs(B * N, ELEMENTS)](product, u_t, y_t, B * N, ELEMENTS, activation)
+            h = y_t
+    return y
+
+
+def rnn_backward(
+    grad_y: Tensor,
+    W_rec: Tensor,
+    h0: Tensor,
+    y: Tensor,
+    activation: str,
+    *,
+    precision: str | None = None,
+    resident: bool | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """grad_y, y: (T, B, N), W_rec: (N, N), h0: (B, N) -> grad_u (T, B, N), grad_W_rec (N, N), grad_h0 (B, N)
+
+    precision, resident: as in ``rnn_forward``.
+    """
+    T, B, N = y.shape
+    precision = dot_precision(precision, y.dtype)
+    grad_u, grad_h0 = torch.empty_like(y), torch.empty_like(h0)
+    with launching(y):
+        if fits_on_chip("rnn", N, y.dtype, precision) if resident is None else resident:
+            rnn_backward_resident[programs(B, BLOCK_B)](
+                grad_y, W_rec, y, grad_u, grad_h0, T, B, N, BLOCK_B, padded(N), activation, precision,
+                num_warps=warps(padded(N)), num_stages=1,
+            )  # fmt: skip
+        else:
+            grad_h0.zero_()  # carries the gradient of y_t from step t + 1 to step t
+            for t in reversed(range(T)):
+                rnn_backward_step[programs(B * N, ELEMENTS)](
+                    grad_h0, grad_y[t], y[t], grad_u[t], B * N, ELEMENTS, activation
+                )
+                torch.mm(grad_u[t], W_rec, out=grad_h0)
+    return grad_u, weight_gradient(grad_u, y, h0), grad_h0
+
+
+def indrnn_forward(u: Tensor, U: Tensor, h0: Tensor) -> Tensor:
+    """u: (T, B, N), U: (N,), h0: (B, N) -> y (T, B, N)"""
+    T, B, N = u.shape
+    y = torch.empty_like(u)
+    with launching(u):
+        indrnn_forward_elements[programs(B * N, ELEMENTS)](u, U, h0, y, T, B, N, ELEMENTS)
+    return y
+
+
+def relu_backward_scan(
+    grad_y: Tensor, U: Tensor, h0: Tensor, y: Tensor, bias: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of ``y_t = relu(u_t + b + U ∘ y_{t-1})``: of u (T, B, N), U (N,), b (N,) and h0 (B, N).
+
+    Without ``bias`` the gradient of b is not computed and its tensor is empty.
+    """
+    T, B, N = y.shape
+    grad_u, grad_h0, grad_U = torch.empty_like(y), torch.empty_like(h0), torch.empty_like(h0)
+    grad_b = torch.empty_like(h0) if bias else h0.new_empty(0, N)
+    with launching(y):
+        relu_reverse_scan[programs(B * N, ELEMENTS)](
+            grad_y, U, h0, y, grad_u, grad_U, grad_b, grad_h0, T, B, N, ELEMENTS, bias
+        )
+    return grad_u, grad_U.sum(0), grad_b.sum(0), grad_h0
+
+
+def indrnn_backward(grad_y: Tensor, U: Tensor, h0: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """grad_y, y: (T, B, N), U: (N,), h0: (B, N) -> grad_u (T, B, N), grad_U (N,), grad_h0 (B, N)"""
+    grad_u, grad_U, _, grad_h0 = relu_backward_scan(grad_y, U, h0, y, bias=False)
+    return grad_u, grad_U, grad_h0
