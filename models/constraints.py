@@ -28,20 +28,21 @@ def clip_singular_(W: Tensor, bound: float, method: str = "auto") -> Tensor:
         return W if values[0] <= bound * (1 + FEASIBLE) else W.copy_((left * values.clamp(max=bound)) @ right)
     if method != "auto":
         raise ValueError(f"method={method!r} is not known; allowed are 'auto' and 'svd'.")
-    gram = W.T @ W if W.shape[0] >= W.shape[1] else W @ W.T  # (n, n), n the smaller side
+    tall = W.shape[0] >= W.shape[1]
     limit = (bound * (1 + FEASIBLE)) ** 2
-    slack = torch.eye(len(gram), dtype=W.dtype, device=W.device).mul_(limit).sub_(gram)
+    slack = (W.T @ W if tall else W @ W.T).neg_()  # (n, n), n the smaller side
+    slack.diagonal().add_(limit)
     # limit·I − WᵀW is positive definite exactly if all singular values are below the limit.
-    if torch.linalg.cholesky_ex(slack).info.item() == 0 or not torch.isfinite(gram).all():
+    if torch.linalg.cholesky_ex(slack).info.item() == 0 or not torch.isfinite(slack).all():
         return W
-    squares, vectors = torch.linalg.eigh(gram)
-    if squares[-1] > 4 * bound**2 and W.dtype != torch.float64:
+    room, vectors = torch.linalg.eigh(slack)  # ascending, so the largest singular values come first
+    squares = limit - room
+    if squares[0] > 4 * bound**2 and W.dtype != torch.float64:
         # Far outside, the rounding of WᵀW would cost digits of the values near the bound.
         return W.copy_(clip_singular_(W.double(), bound))
     above = int((squares > bound**2).sum())
-    V = vectors[:, len(squares) - above :]  # (n, above): directions to shorten
-    excess = 1 - bound * squares[len(squares) - above :].rsqrt()
-    return W.sub_(((W @ V) * excess) @ V.T) if W.shape[0] >= W.shape[1] else W.sub_((V * excess) @ (V.T @ W))
+    V, excess = vectors[:, :above], 1 - bound * squares[:above].rsqrt()  # directions to shorten, by how much
+    return W.sub_(((W @ V) * excess) @ V.T) if tall else W.sub_((V * excess) @ (V.T @ W))
 
 
 def recurrent_interval(length: int, epsilon: float, gamma: float) -> tuple[float, float]:
