@@ -25,7 +25,7 @@ KEEP = 2
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Write so that ``path`` is either untouched or complete, whatever happens; the partial file is removed on error."""
+    """Write so that ``path`` is either untouched or complete; a partial file is removed on error."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with open(part, "wb") as file:
@@ -101,5 +101,3 @@ def _files(folder: Path) -> list[Path]:
 def _meta(data: bytes) -> dict[str, Any]:
     size = int.from_bytes(data[:8], "little")
     return json.loads(json.loads(data[8 : 8 + size])["__metadata__"]["meta"])
-
-

@@ -13,7 +13,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from reproduce import checkpoint, record, recipe
+from reproduce import checkpoint, recipe, record
 from reproduce.experiments import EXPERIMENTS, Experiment
 from reproduce.progress import Display, clock
 from reproduce.recipe import Budget, Recipe, nearest
@@ -139,7 +139,7 @@ def choose(kind: str, wanted: str, known: tuple[str, ...]) -> list[str]:
 
 
 def parse_duration(text: str) -> float:
-    """"90", "90s", "45m", "2h" or "1h30m" in seconds."""
+    """ "90", "90s", "45m", "2h" or "1h30m" in seconds."""
     match = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?", text.strip())
     if not match or not any(match.groups()):
         raise ValueError(f"--time-limit {text!r} is not a duration; write 90s, 45m, 2h or 1h30m")

@@ -9,6 +9,7 @@ from torch import nn
 
 from reproduce.network import Network, State, detach
 
+
 def norms_of(network: nn.Module) -> list[Any]:
     return [m for m in network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
 

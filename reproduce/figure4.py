@@ -1,5 +1,4 @@
-"""Trains the three networks at T = 100 where needed and plots what each unit of each layer puts out over one sequence.
-"""
+"""Trains the three networks where needed and plots what each unit of each layer puts out over one sequence."""
 
 import sys
 from pathlib import Path
@@ -7,7 +6,7 @@ from pathlib import Path
 if not __package__:  # started as a script: find the checkout, so that no installation is needed
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from reproduce import cli  # noqa: E402
+from reproduce import cli
 
 if __name__ == "__main__":
     cli.main("figure4")

@@ -13,7 +13,7 @@ from reproduce.recipe import Settings
 
 
 class Network(nn.Module):
-    """``outputs, state = network(x, state)``: (B, out) for tasks scored at the last step, (T, B, out) for every step."""
+    """``outputs, state = network(x, state)``: (B, out) for tasks scored at the last step, else (T, B, out)."""
 
     def __init__(self, settings: Settings, task: Any, backend: str = "auto"):
         super().__init__()
@@ -66,7 +66,7 @@ class Network(nn.Module):
         self.model.constrain_()
 
     def parameter_groups(self, weight_decay: float) -> list[dict[str, Any]]:
-        """Decay on matrices only: the model exempts its recurrent weights, biases and norms, and so do we for the rest."""
+        """Decay on matrices only; the model itself exempts its recurrent weights, biases and norms."""
         groups = list(self.model.parameter_groups(weight_decay))
         own = [p for name, p in self.named_parameters() if not name.startswith("model.")]
         groups.append({"params": [p for p in own if p.dim() > 1], "weight_decay": weight_decay})

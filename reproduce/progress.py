@@ -62,7 +62,7 @@ class Display:
             self.active.pop(run.id, None)
             self.outcomes.append((run, event))
             self.bars.advance(self.overall)
-            self.console.print(self._line(run, event), highlight=False)
+            self.console.print(self._line(run, event), highlight=False, soft_wrap=True)
         else:
             self.active[run.id] = (run, event)
             if event is not None and not self.console.is_terminal:
@@ -89,6 +89,7 @@ class Display:
                 f"  {run.label}: update {event.step:,} of {event.updates:,}, loss {number(event.loss)}, valid "
                 f"{number(event.valid)}, {event.rate:.1f} updates/s, {clock(event.left)} left",
                 highlight=False,
+                soft_wrap=True,
             )
 
     def _render(self) -> Any:

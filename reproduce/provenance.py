@@ -23,7 +23,7 @@ PACKAGES = ("torch", "numpy", "scipy", "safetensors", "triton")
 
 @lru_cache(maxsize=1)
 def commit() -> tuple[str, bool]:
-    """The commit of the checkout and whether files that decide a result differ from it; ("unknown", True) outside git."""
+    """The commit, and whether files that decide a result differ from it; ("unknown", True) outside git."""
     try:
         head = _git("rev-parse", "HEAD")
         changed = _git("status", "--porcelain", "--untracked-files=no", "--", "models", "tasks", "reproduce")

@@ -91,7 +91,11 @@ class Recipe(BaseModel):
 
     def resolve(self, row: str, cell: str, budget: str) -> tuple[Settings, dict[str, str]]:
         """The complete settings of one run and, for each value, its source."""
-        known = {"rows": (row, self.rows), "cells": (cell, self.cells), "budgets": (budget, BUDGETS)}
+        known: dict[str, tuple[str, list[str]]] = {
+            "rows": (row, list(self.rows)),
+            "cells": (cell, list(self.cells)),
+            "budgets": (budget, list(BUDGETS)),
+        }
         for kind, (name, names) in known.items():
             if name not in names:
                 raise ValueError(f"recipe {self.name}: unknown {kind[:-1]} {name!r}; {nearest(name, names)}")
@@ -148,7 +152,7 @@ def _check_block(recipe: Recipe, number: int, block: dict[str, Any]) -> None:
     for key in block:
         if key not in allowed:
             raise ValueError(f"{where}: unknown key {key!r}; {nearest(key, allowed)}")
-    names = {"rows": recipe.rows, "cells": recipe.cells, "budgets": BUDGETS}
+    names = {"rows": list(recipe.rows), "cells": list(recipe.cells), "budgets": list(BUDGETS)}
     for kind in SELECTORS:
         for pattern in block.get(kind, []):
             if not fnmatch.filter(names[kind], pattern):

@@ -67,7 +67,7 @@ class Visit(_Part):
 class Record(_Part):
     """What one run did. ``test`` is None until the run is complete: the test split is evaluated once, at the end."""
 
-    format: Literal[1] = FORMAT
+    format: Literal[1] = 1
     run: str = Field(pattern="^[0-9a-f]{64}$")
     recipe_file: str
     row: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 from collections.abc import Iterator
 from functools import lru_cache
@@ -59,15 +60,13 @@ class Run(BaseModel):
 
 @lru_cache(maxsize=8)
 def _build_task(name: str, options: str) -> Any:
-    import json
-
     return tasks.build(name, **json.loads(options))
 
 
 def plan(
     recipe: Recipe, rows: list[str], cells: list[str], seeds: list[int], budget: Budget
 ) -> tuple[list[Run], list[str]]:
-    """Every run of a table, first all rows of the first seed; and a note for each cell that falls back or cannot run."""
+    """Every run of a table, seed by seed, and a note for each cell that falls back or cannot run."""
     notes: list[str] = []
     chosen: dict[tuple[str, str], tuple[str, str]] = {}
     runs = []

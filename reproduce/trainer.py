@@ -22,10 +22,11 @@ from reproduce import checkpoint, provenance, record
 from reproduce.network import count_parameters
 from reproduce.record import Machine, Point, Record, TaskFacts, Visit
 from reproduce.runs import ROOT, Run, lock
-from reproduce.training import Diverged, Training
+from reproduce.training import DivergenceError, Training
 
 WEIGHTS = "weights.safetensors"
-Status = Literal["completed", "diverged", "unfinished", "skipped", "busy", "failed"]
+Ending = Literal["completed", "diverged", "unfinished"]
+Status = Literal[Ending, "skipped", "busy", "failed"]
 
 
 @dataclass
@@ -134,12 +135,13 @@ def _train(run: Run, place: Place, folder: Path, report: Callable[[Progress], No
     diverged_at = None
     try:
         ended_by = _loop(training, place, folder, report, stop, visit)
-    except Diverged as outcome:
+    except DivergenceError as outcome:
         ended_by, diverged_at = "divergence", outcome.step
         training.seconds = visit.clock.seconds()
-    status: Status = "diverged" if diverged_at else "completed" if training.finished else "unfinished"
+    status: Ending
+    status = "diverged" if diverged_at else "completed" if training.finished else "unfinished"
     test = training.test() if status == "completed" else None
-    facts = _facts(training, place, visit.close(ended_by), status, ended_by, diverged_at, test)
+    facts = _facts(training, place, visit.close(ended_by), status, ended_by, diverged_at, test).sealed()
     record.write(facts, place.records)
     if status == "completed":
         checkpoint.write_atomic(folder / WEIGHTS, save_tensors(training.best_weights))
@@ -208,7 +210,7 @@ def _progress(training: Training, visit: _Visit) -> Progress:
 
 
 def _facts(
-    training: Training, place: Place, lineage: list[dict[str, Any]], status: Status, ended_by: str,
+    training: Training, place: Place, lineage: list[dict[str, Any]], status: Ending, ended_by: str,
     diverged_at: int | None, test: float | None,
 ) -> Record:  # fmt: skip
     run, task = training.run, training.task

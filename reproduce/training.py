@@ -23,7 +23,7 @@ CHECK_EVERY = 16  # updates between two looks at the loss, so that a GPU is not 
 STATISTICS_SEED = 1_000_003  # the batches that re-estimate statistics are drawn apart from the training order
 
 
-class Diverged(Exception):
+class DivergenceError(Exception):
     """The loss, the metric or a weight stopped being a finite number."""
 
     def __init__(self, step: int):
@@ -89,16 +89,16 @@ class Training:
             # a projection may refuse a matrix of NaN; that is the run's outcome, anything else is a fault
             if all_finite(self.network):
                 raise
-            raise Diverged(self.step) from None
+            raise DivergenceError(self.step) from None
 
     def look(self) -> None:
-        """Take the waiting losses into the running mean; raise Diverged with the first update that was not finite."""
+        """Take the waiting losses into the running mean; raise at the first that is not finite."""
         losses = self._losses[: self._waiting].tolist()
         first = self.step - self._waiting + 1
         self._waiting = 0
         for number, loss in enumerate(losses):
             if not math.isfinite(loss):
-                raise Diverged(first + number)
+                raise DivergenceError(first + number)
             self.loss_sum += loss
             self.loss_count += 1
             self.last_loss = loss
@@ -126,13 +126,13 @@ class Training:
         self.look()
         s = self.settings
         if not all_finite(self.network):
-            raise Diverged(self.step)
+            raise DivergenceError(self.step)
         reestimate_statistics(self.network, self.task, s.batch_size, s.statistics_batches, STATISTICS_SEED, self.device)
         value = evaluate(self.network, self.task, "valid", s.batch_size, s.valid_samples, self.device)
         train_loss = self.loss_sum / self.loss_count if self.loss_count else None
         self.loss_sum, self.loss_count = 0.0, 0
         if not math.isfinite(value):
-            raise Diverged(self.step)
+            raise DivergenceError(self.step)
         self.curve.append({"step": self.step, "train_loss": train_loss, "valid": value, "lr": self._rate})
         sign = 1 if self.task.higher_is_better else -1
         is_best = self.best is None or sign * value > sign * self.best

@@ -1,0 +1,357 @@
+"""A run is never lost: kills, damage, a full disk, a second process, divergence, signals."""
+
+import errno
+import multiprocessing as mp
+import os
+import random
+import signal
+import stat
+import time
+
+import pytest
+import torch
+
+import tasks
+from reproduce import checkpoint, record
+from reproduce.recipe import Settings
+from reproduce.runs import Run, lock
+from reproduce.trainer import Place, Stop, train
+from reproduce.training import Training
+
+SETTINGS = {
+    "model": "durnn",
+    "hidden_size": 6,
+    "num_layers": 2,
+    "norm": "after",
+    "dropout": 0.2,
+    "options": {},
+    "task_options": {"length": 8, "held_out": 40},
+    "encoding": "dense",
+    "embedding_size": 0,
+    "batch_size": 5,
+    "optimiser": "adam",
+    "lr": 1e-2,
+    "weight_decay": 1e-3,
+    "clip_value": 1.0,
+    "clip_norm": 1.0,
+    "schedule": "plateau",
+    "decay_factor": 0.5,
+    "decay_every": 0,
+    "patience": 4,
+    "min_lr": 0.0,
+    "updates": 600,
+    "evaluate_every": 20,
+    "valid_samples": 40,
+    "test_samples": 0,
+    "statistics_batches": 3,
+    "max_seconds": 0.0,
+}
+
+
+def make_run(seed=0, task="adding", **changes):
+    settings = Settings(**(SETTINGS | changes))
+    fingerprint = tasks.build(task, **settings.task_options).fingerprint
+    return Run(
+        recipe_file="test", row="row", cell="cell", budget="smoke", seed=seed, task=task, requested=task,
+        fingerprint=fingerprint, settings=settings, sources={},
+    )  # fmt: skip
+
+
+def make_place(tmp_path, **changes):
+    options = {"runs": tmp_path / "runs", "records": tmp_path / "records", "backend": "reference"}
+    return Place(**(options | changes))
+
+
+def outcome_of(result):
+    r = result.record
+    return r.test, r.valid, r.valid_step, r.weights_sha256, [p.model_dump() for p in r.curve], r.steps_done
+
+
+def in_child(run, place):
+    process = mp.get_context("fork").Process(target=train, args=(run, place), daemon=True)
+    process.start()
+    return process
+
+
+def test_twenty_kills_leave_no_trace(tmp_path):
+    run = make_run(updates=400)
+    whole = train(run, make_place(tmp_path / "whole"))
+    assert whole.status == "completed"
+    assert len({p.lr for p in whole.record.curve}) > 1, "the plateau schedule never acted, so it is not tested"
+
+    place = make_place(tmp_path / "killed", checkpoint_updates=7)
+    dice = random.Random(0)
+    kills = 0
+    while kills < 20:
+        process = in_child(run, place)
+        time.sleep(dice.uniform(0.03, 0.15))
+        assert process.is_alive(), "the run ended before it was killed 20 times; make it longer"
+        os.kill(process.pid, signal.SIGKILL)
+        process.join()
+        kills += 1
+    resumed = train(run, place)
+    assert resumed.status == "completed"
+    assert len(resumed.record.lineage) > 1
+    assert outcome_of(resumed) == outcome_of(whole)
+
+
+def test_carried_state_survives_a_stop(tmp_path):
+    changes = {
+        "task": "carrying",
+        "model": "lstm",
+        "task_options": {},
+        "encoding": "one-hot",
+        "schedule": "cosine",
+        "updates": 30,
+        "evaluate_every": 10,
+        "patience": 0,
+    }
+    whole = train(make_run(**changes), make_place(tmp_path / "whole"))
+    place = make_place(tmp_path / "stopped")
+    for limit in (4, 13, 21):
+        stopped = train(make_run(**changes), place, stop=StopAfter(limit))
+        assert (stopped.status, stopped.record.steps_done, stopped.record.test) == ("unfinished", limit, None)
+    assert outcome_of(train(make_run(**changes), place)) == outcome_of(whole)
+
+
+class StopAfter(Stop):
+    """Asks to stop once it has been looked at after ``limit`` updates of the whole run."""
+
+    def __init__(self, limit):
+        self.limit = limit
+
+    @property
+    def reason(self):
+        return "test" if Seen.step >= self.limit else ""
+
+    @reason.setter
+    def reason(self, value):
+        pass
+
+
+class Seen:
+    step = 0
+
+
+@pytest.fixture(autouse=True)
+def count_updates(monkeypatch):
+    original = Training.update
+
+    def update(self):
+        original(self)
+        Seen.step = self.step
+
+    Seen.step = 0
+    monkeypatch.setattr(Training, "update", update)
+
+
+class Carrying(tasks.Task):
+    """Symbols in a row, each batch continuing the one before."""
+
+    name, kind, input_kind, metric = "carrying", "classify-every", "symbols", "bits_per_character"
+    input_size = output_size = 5
+    length, carries_state = 6, True
+
+    def count(self, split):
+        return 180
+
+    def batches_per_epoch(self, split, batch_size):
+        return 6
+
+    def definition(self):
+        return {"name": self.name}
+
+    def _batches(self, split, batch_size, seed, epoch, start):
+        for number in range(start, 6):
+            generator = torch.Generator().manual_seed(1000 * epoch + 10 * number + len(split))
+            x = torch.randint(0, 5, (self.length, batch_size), generator=generator)
+            yield x, x.roll(1, 0)
+
+    def to_dataset(self, split):
+        raise NotImplementedError
+
+    def picture(self, path):
+        raise NotImplementedError
+
+
+if "carrying" not in tasks.names():
+    tasks.register("carrying")(Carrying)
+
+
+def stop_at(run, place, step):
+    return train(run, place, stop=StopAfter(step))
+
+
+def test_damaged_newest_checkpoint_falls_back(tmp_path):
+    run = make_run(updates=60)
+    whole = train(run, make_place(tmp_path / "whole"))
+    place = make_place(tmp_path / "damaged", checkpoint_updates=10)
+    stop_at(run, place, 35)
+    folder = run.folder(place.runs)
+    newest, _ = sorted(folder.glob("step-*.safetensors"), reverse=True)
+    assert checkpoint.latest_step(folder) == 35
+    newest.write_bytes(newest.read_bytes()[:-100])
+    with pytest.warns(UserWarning, match="damaged"):
+        _, meta = checkpoint.load(folder)
+    assert meta["step"] == 30
+    with pytest.warns(UserWarning, match="damaged"):
+        resumed = train(run, place)
+    assert outcome_of(resumed) == outcome_of(whole)
+    assert resumed.record.lineage[-1].from_step == 30
+
+
+def test_flipped_bit_is_noticed(tmp_path):
+    run, place = make_run(updates=60), make_place(tmp_path)
+    stop_at(run, place, 20)
+    (only,) = run.folder(place.runs).glob("step-*.safetensors")
+    data = bytearray(only.read_bytes())
+    data[-1] ^= 1
+    only.write_bytes(data)
+    with pytest.warns(UserWarning, match="sha256"):
+        assert checkpoint.load(run.folder(place.runs)) is None
+
+
+def test_two_checkpoints_are_kept(tmp_path):
+    run, place = make_run(updates=60), make_place(tmp_path, checkpoint_updates=5)
+    stop_at(run, place, 50)
+    steps = sorted(int(p.name.split("-")[1]) for p in run.folder(place.runs).glob("step-*"))
+    assert steps == [45, 50]
+
+
+def test_full_disk_stops_with_a_message_and_keeps_the_last_state(tmp_path, monkeypatch):
+    run = make_run(updates=60)
+    whole = train(run, make_place(tmp_path / "whole"))
+    place = make_place(tmp_path / "full", checkpoint_updates=10)
+    real, writes = os.fsync, []
+
+    def fsync(handle):
+        if stat.S_ISREG(os.fstat(handle).st_mode):  # a checkpoint, not a folder
+            writes.append(handle)
+            if len(writes) == 3:
+                raise OSError(errno.ENOSPC, "No space left on device")
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    stopped = train(run, place)
+    assert stopped.status == "failed"
+    assert "disk is full" in stopped.message
+    assert "update 20" in stopped.message
+    assert not list(run.folder(place.runs).glob(".*part"))
+    monkeypatch.setattr(os, "fsync", real)
+    assert outcome_of(train(run, place)) == outcome_of(whole)
+
+
+def test_second_process_leaves_the_run_alone(tmp_path):
+    run, place = make_run(), make_place(tmp_path, checkpoint_updates=5)
+    process = in_child(run, place)
+    folder = run.folder(place.runs)
+    while not list(folder.glob("step-*")):
+        assert process.is_alive()
+        time.sleep(0.01)
+    second = train(run, place)
+    assert second.status == "busy"
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    with lock(folder) as owned:
+        assert owned, "a killed process must not keep its lock"
+
+
+def test_finished_run_is_skipped_and_never_tested_twice(tmp_path, monkeypatch):
+    run, place = make_run(updates=20), make_place(tmp_path)
+    first = train(run, place)
+    monkeypatch.setattr(Training, "test", lambda self: pytest.fail("tested again"))
+    again = train(run, place)
+    assert again.status == "skipped"
+    assert again.record == first.record
+
+
+def test_missing_weights_are_trained_again_when_needed(tmp_path):
+    run, place = make_run(updates=20), make_place(tmp_path, need_weights=True)
+    first = train(run, place)
+    assert train(run, place).status == "skipped"
+    (run.folder(place.runs) / "weights.safetensors").unlink()
+    assert outcome_of(train(run, place)) == outcome_of(first)
+
+
+@pytest.mark.parametrize("bad_step", [1, 5, 16, 17, 23])
+def test_divergence_is_an_outcome_with_its_step(tmp_path, monkeypatch, bad_step):
+    run, place = make_run(updates=60), make_place(tmp_path)
+    original = Training._next_batch
+
+    def poisoned(self):
+        x, y = original(self)
+        return x, y * (float("nan") if self.step + 1 == bad_step else 1.0)
+
+    monkeypatch.setattr(Training, "_next_batch", poisoned)
+    result = train(run, place)
+    assert result.status == "diverged"
+    assert result.record.diverged_at == bad_step
+    assert result.record.test is None
+    assert train(run, place).status == "skipped"
+
+
+def test_test_split_is_only_read_at_the_end(tmp_path, monkeypatch):
+    asked = []
+    original = tasks.build("adding").__class__.batches
+
+    def batches(self, split, *arguments, **options):
+        asked.append(split)
+        return original(self, split, *arguments, **options)
+
+    monkeypatch.setattr(tasks.build("adding").__class__, "batches", batches)
+    train(make_run(updates=40), make_place(tmp_path))
+    assert asked.count("test") == 1
+    assert asked[-1] == "test"
+
+
+def test_evaluation_leaves_no_trace_in_training():
+    often, seldom = Training(make_run(evaluate_every=5), backend="reference"), None
+    for _ in range(20):
+        often.update()
+        often.evaluate()
+    weights = checkpoint.weights_hash(dict(often.network.named_parameters()))
+    seldom = Training(make_run(evaluate_every=5), backend="reference")
+    for _ in range(20):
+        seldom.update()
+    assert checkpoint.weights_hash(dict(seldom.network.named_parameters())) == weights
+
+
+def test_statistics_are_re_estimated_from_training_data():
+    training = Training(make_run(norm="after"), backend="reference")
+    for _ in range(10):
+        training.update()
+    norm = training.network.model.layers[0].after
+    norm.running_mean.fill_(1e6)
+    training.evaluate()
+    first = norm.running_mean.clone()
+    assert first.abs().max() < 100
+    norm.running_mean.fill_(-1e6)
+    training.evaluate()
+    assert torch.equal(first, norm.running_mean), "the estimate must depend on weights and data alone"
+    assert norm.momentum == 0.1
+
+
+def test_time_limit_saves_and_stops(tmp_path):
+    run, place = make_run(updates=100_000), make_place(tmp_path, deadline=time.time() + 0.2)
+    stopped = train(run, place)
+    assert (stopped.status, stopped.record.ended_by) == ("unfinished", "time limit")
+    assert checkpoint.latest_step(run.folder(place.runs)) == stopped.record.steps_done
+    assert record.read_all(place.records).good[0].status == "unfinished"
+
+
+def test_time_cap_ends_a_run_that_says_so(tmp_path):
+    done = train(make_run(updates=100_000, max_seconds=0.2), make_place(tmp_path))
+    assert done.status == "completed"
+    assert "time cap" in done.record.ended_by
+    assert done.record.steps_done < done.record.steps_planned
+    assert done.record.test is not None
+
+
+def test_weight_decay_spares_recurrent_weights_and_biases():
+    training = Training(make_run(weight_decay=0.5), backend="reference")
+    decay = {id(p): g["weight_decay"] for g in training.optimiser.param_groups for p in g["params"]}
+    named = dict(training.network.named_parameters())
+    assert set(decay) == {id(p) for p in named.values()}
+    assert decay[id(named["head.weight"])] == 0.5
+    for name in ("head.bias", "model.layers.0.W_rec", "model.layers.0.U", "model.layers.1.b_short"):
+        assert decay[id(named[name])] == 0.0
