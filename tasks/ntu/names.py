@@ -1,7 +1,7 @@
 """What a clip's name says: who did what in front of which camera, and on which side of which split the clip falls.
 
-A name reads `S<setup>C<camera>P<subject>R<replication>A<action>`. Every subject who took part in a setup performed all 60
-actions twice in front of all three cameras, so the 158 (setup, subject) pairs below span the whole set of 56,880 names.
+A name reads `S<setup>C<camera>P<subject>R<replication>A<action>`. Every subject who took part in a setup performed
+all 60 actions twice in front of all three cameras, so the 158 (setup, subject) pairs below span all 56,880 names.
 """
 
 import functools

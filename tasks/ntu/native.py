@@ -38,7 +38,7 @@ def reader() -> NativeReader | None:
         return None
     function = library.read_skeleton
     function.restype = ctypes.c_int64
-    function.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int64] + [ctypes.c_void_p] * 4
+    function.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int64, *[ctypes.c_void_p] * 4]
 
     def read(data: bytes) -> Clip | None:
         capacity = len(data) // _SMALLEST_BODY + 1

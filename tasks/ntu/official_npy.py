@@ -1,7 +1,7 @@
 """The official converter's `.skeleton.npy`: a pickled dict of arrays inside a 0-dimensional object array.
 
 A pickle is a program. This one is run by an unpickler that knows only the instructions which build containers,
-numbers, strings and arrays; every array it makes is a view of bytes that are in the file, whatever shape the file claims.
+numbers, strings and arrays; every array it makes is a view of bytes that are in the file, whatever shape it claims.
 """
 
 import io
@@ -15,12 +15,48 @@ from scipy.optimize import linear_sum_assignment
 from tasks.ntu.clip import JOINTS, Clip, SkeletonError
 from tasks.ntu.text import MAX_BODIES, MAX_BYTES
 
-_OPCODES = (
-    "PROTO FRAME STOP MARK POP NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINFLOAT "
-    "SHORT_BINSTRING SHORT_BINBYTES BINBYTES BINUNICODE SHORT_BINUNICODE "
-    "EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 EMPTY_LIST APPEND APPENDS EMPTY_DICT SETITEM SETITEMS "
-    "BINPUT LONG_BINPUT MEMOIZE BINGET LONG_BINGET GLOBAL STACK_GLOBAL REDUCE BUILD"
-).split()
+_OPCODES = tuple(
+    getattr(pickle, name)[0]
+    for name in (
+        "PROTO",
+        "FRAME",
+        "STOP",
+        "MARK",
+        "POP",
+        "NONE",
+        "NEWTRUE",
+        "NEWFALSE",
+        "BININT",
+        "BININT1",
+        "BININT2",
+        "LONG1",
+        "BINFLOAT",
+        "SHORT_BINSTRING",
+        "SHORT_BINBYTES",
+        "BINBYTES",
+        "BINUNICODE",
+        "SHORT_BINUNICODE",
+        "EMPTY_TUPLE",
+        "TUPLE",
+        "TUPLE1",
+        "TUPLE2",
+        "TUPLE3",
+        "EMPTY_LIST",
+        "APPEND",
+        "APPENDS",
+        "EMPTY_DICT",
+        "SETITEM",
+        "SETITEMS",
+        "BINPUT",
+        "LONG_BINPUT",
+        "MEMOIZE",
+        "BINGET",
+        "LONG_BINGET",
+        "GLOBAL",
+        "STACK_GLOBAL",
+        "REDUCE",
+    )
+)
 _NEAR = 1.0  # metres; a body farther than this from all that were seen is a new one
 _DTYPE = re.compile(r"[<|=]?([fiu][1248]|b1|O8?)")
 
@@ -76,10 +112,17 @@ class RestrictedUnpickler(pickle._Unpickler):
     """The pure Python unpickler with its instruction table cut down, so that nothing else can be reached."""
 
     dispatch = {  # noqa: RUF012
-        code: method
-        for code, method in pickle._Unpickler.dispatch.items()
-        if code in {getattr(pickle, name)[0] for name in _OPCODES}
+        code: method for code, method in pickle._Unpickler.dispatch.items() if code in _OPCODES
     }
+
+    def load_build(self) -> None:
+        state = self.stack.pop()  # type: ignore[attr-defined]
+        target = self.stack[-1]  # type: ignore[attr-defined]
+        if not isinstance(target, (_Array, _Dtype)):
+            raise pickle.UnpicklingError("it sets the state of something that is no array")
+        target.__setstate__(state)
+
+    dispatch[pickle.BUILD[0]] = load_build  # type: ignore[assignment]
 
     def find_class(self, module: str, name: str) -> Any:
         last = module.removeprefix("numpy.core.").removeprefix("numpy._core.")
@@ -127,7 +170,7 @@ def _slots(content: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
 
     An absent body is all zeros. The file's own `nbodys` is of no help: it leaves out the frames without a body.
     """
-    arrays = []
+    arrays: list[np.ndarray] = []
     while f"skel_body{len(arrays)}" in content and len(arrays) < MAX_BODIES:
         held = content[f"skel_body{len(arrays)}"]
         if not isinstance(held, _Array) or held.items is not None or held.array.shape[1:] != (JOINTS, 3):

@@ -19,12 +19,12 @@ MAX_RATIO = 200  # skeleton text shrinks about fourfold; what shrinks more than 
 _ENCRYPTED = 0x1
 
 WHAT_GOES_WHERE = """\
-NTU RGB+D needs its skeletons on this machine, and they may not be redistributed: ask the ROSE Lab (NTU Singapore) for them.
+The skeletons of NTU RGB+D are not on this machine and may not be redistributed: ask the ROSE Lab (NTU Singapore).
 Then set DURNN_NTU, or pass source=..., to one of
   the official zip of skeletons (nturgbd_skeletons_s001_to_s017.zip), which need not be unpacked,
   a folder that holds that zip, or the S...A....skeleton files, or the official S...A....skeleton.npy files.
-Without them, the tasks 'ntu-cs-synthetic' and 'ntu-cv-synthetic' run the same protocol on generated motion; their numbers do
-not compare."""
+Without them, the tasks 'ntu-cs-synthetic' and 'ntu-cv-synthetic' run the same protocol on generated motion; their
+numbers do not compare."""
 
 
 class Place(ABC):

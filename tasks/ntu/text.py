@@ -12,7 +12,7 @@ import re
 import numpy as np
 
 from tasks.ntu import native
-from tasks.ntu.clip import JOINTS, Clip, SkeletonError
+from tasks.ntu.clip import JOINTS, PARENTS, Clip, SkeletonError
 
 MAX_BYTES = 1 << 26
 MAX_FRAMES = 10**6
@@ -69,6 +69,40 @@ def parse_by_line(data: bytes, name: str) -> Clip:
         np.array(body, dtype=np.uint64),
         np.array(joints, dtype=np.float64).reshape(-1, JOINTS, 3).astype(np.float32),
     )
+
+
+_JOINT_LINE = " ".join(["%.{digits}g"] * 11) + " 2{newline}"
+_COLOUR_PIXELS, _DEPTH_PIXELS = (1065.0, 960.0, 540.0), (366.0, 256.0, 212.0)  # focal length, centre
+
+
+def dump(clip: Clip, newline: str = "\n", digits: int = 7) -> bytes:
+    """The bytes of a `.skeleton` file; nine digits keep every float32, the real files have seven.
+
+    Pixels follow from a pinhole camera and orientations from the bones; hands and lean are neutral.
+    """
+    form = _JOINT_LINE.format(digits=digits, newline=newline) * JOINTS
+    about = f" 0 0 0 0 0 0 0 0 2{newline}{JOINTS}{newline}"
+    values = _joint_fields(clip.joints).reshape(len(clip.body), -1).tolist()
+    bodies = [f"{identity}{about}{form % tuple(row)}" for identity, row in zip(clip.body.tolist(), values, strict=True)]
+    parts = [f"{clip.length}{newline}"]
+    ends = np.searchsorted(clip.frame, np.arange(clip.length), side="right").tolist()
+    for start, end in zip([0, *ends], ends, strict=False):
+        parts.append(f"{end - start}{newline}")
+        parts.extend(bodies[start:end])
+    return "".join(parts).encode()
+
+
+def _joint_fields(joints: np.ndarray) -> np.ndarray:
+    """The eleven fields of a joint before its tracking state, (K, 25, 11)."""
+    joints = joints.astype(np.float64)
+    ratio = joints[..., :2] * (1.0, -1.0) / np.maximum(joints[..., 2:], 0.5)
+    pixels = [focal * ratio + centre for focal, *centre in (_DEPTH_PIXELS, _COLOUR_PIXELS)]
+    bone = joints - joints[:, PARENTS]
+    bone /= np.maximum(np.linalg.norm(bone, axis=-1, keepdims=True), 1e-6)
+    w = np.sqrt(np.maximum(0.5 + 0.5 * bone[..., 1], 1e-9))  # the turn that takes the y axis to the bone
+    zero = np.zeros_like(w)
+    turn = np.stack([w, bone[..., 2] / (2 * w), zero, -bone[..., 0] / (2 * w)], axis=-1)
+    return np.concatenate([joints, *pixels, turn], axis=-1)
 
 
 class _Lines:

@@ -1,0 +1,170 @@
+"""Reads clips in several processes.
+
+Each process is a fresh interpreter that gets its share of names as JSON on its standard input, writes the frames of its
+clips one after another to a shard file, and reports on its standard output, one JSON object per line. Fresh
+interpreters, because a fork of a process with threads may hang, and multiprocessing's spawn would run the user's script
+again.
+"""
+
+import itertools
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tasks.download import DataError
+from tasks.ntu import native
+from tasks.ntu.bodies import select_people
+from tasks.ntu.clip import SkeletonError
+from tasks.ntu.places import FolderPlace, Place, ZipPlace
+
+_WORTH_A_PROCESS = 256  # clips; fewer are read before an interpreter has started
+_REPORT_EVERY = 32
+
+
+@dataclass
+class Shard:
+    """Consecutive clips in one file of raw float32 frames of 150 numbers."""
+
+    file: str
+    names: list[str] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    without_bodies: list[str] = field(default_factory=list)  # these are in `names` no more
+
+    @property
+    def path(self) -> Path:
+        return Path(self.file)
+
+
+def write_shards(place: Place, folder: Path, processes: int, report: Callable[[int], None]) -> list[Shard]:
+    """Read all clips of a place into shards in `folder`, in order; `report` hears how many clips were done."""
+    count = len(place.names)
+    processes = max(1, min(processes, count // _WORTH_A_PROCESS))
+    bounds = [count * k // processes for k in range(processes + 1)]
+    shares = [place.names[a:b] for a, b in itertools.pairwise(bounds)]
+    if processes == 1:
+        return [write_shard(place, shares[0], str(folder / "shard-0"), report)]
+    native.reader()  # build it once, before all processes want it
+    return _run(
+        [{"place": place.spec, "names": share, "file": str(folder / f"shard-{k}")} for k, share in enumerate(shares)],
+        report,
+    )
+
+
+def write_shard(place: Place, names: list[str], file: str, report: Callable[[int], None]) -> Shard:
+    """Read the named clips into one shard."""
+    shard = Shard(file)
+    with open(file, "wb") as stream:
+        for done, name in enumerate(names, start=1):
+            clip = place.read(name)
+            if len(clip.body) == 0:
+                shard.without_bodies.append(name)
+            else:
+                frames = select_people(clip)
+                stream.write(frames.astype("<f4", copy=False).tobytes())
+                shard.names.append(name)
+                shard.lengths.append(len(frames))
+            if done % _REPORT_EVERY == 0:
+                report(_REPORT_EVERY)
+        report(len(names) % _REPORT_EVERY)
+    return shard
+
+
+def _run(jobs: list[dict[str, Any]], report: Callable[[int], None]) -> list[Shard]:
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    package_root = str(Path(__file__).parents[2])
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH")]))
+    command = [sys.executable, "-m", "tasks.ntu.workers"]
+    messages: queue.SimpleQueue[tuple[int, dict[str, Any] | None]] = queue.SimpleQueue()
+    children: list[subprocess.Popen[str]] = []
+    threads: list[threading.Thread] = []
+
+    def listen(number: int, child: subprocess.Popen[str]) -> None:
+        assert child.stdout is not None
+        for line in child.stdout:
+            messages.put((number, json.loads(line)))
+        messages.put((number, None))
+
+    try:
+        for number, job in enumerate(jobs):
+            child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+            children.append(child)
+            threads.append(threading.Thread(target=listen, args=(number, child), daemon=True))
+            threads[-1].start()
+            assert child.stdin is not None
+            child.stdin.write(json.dumps(job))
+            child.stdin.close()
+        return _collect(messages, children, report)
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
+        for thread in threads:
+            thread.join()
+        for child in children:
+            assert child.stdout is not None
+            child.stdout.close()
+
+
+def _collect(
+    messages: "queue.SimpleQueue[tuple[int, dict[str, Any] | None]]",
+    children: list["subprocess.Popen[str]"],
+    report: Callable[[int], None],
+) -> list[Shard]:
+    shards: dict[int, Shard] = {}
+    running = set(range(len(children)))
+    while running:
+        number, message = messages.get()
+        if message is None:
+            running.remove(number)
+            if number not in shards:
+                code = children[number].wait()
+                raise DataError(f"a process that reads NTU clips ended unexpectedly (exit code {code})")
+        elif "done" in message:
+            report(message["done"])
+        elif "shard" in message:
+            shards[number] = Shard(**message["shard"])
+        elif "skeleton_error" in message:
+            raise SkeletonError(message["skeleton_error"])
+        else:
+            raise OSError(message["errno"], message["strerror"])
+    return [shards[number] for number in range(len(children))]
+
+
+def place_from(spec: dict[str, Any]) -> Place:
+    """The place that `Place.spec` describes."""
+    if "folder" in spec:
+        return FolderPlace(spec["folder"])
+    if "zip" in spec:
+        return ZipPlace(spec["zip"])
+    from tasks.ntu.synthetic import SyntheticPlace
+
+    return SyntheticPlace(**spec)
+
+
+def _say(message: dict[str, Any]) -> None:
+    print(json.dumps(message), flush=True)
+
+
+def main() -> None:
+    """The body of a process."""
+    job = json.loads(sys.stdin.read())
+    try:
+        shard = write_shard(place_from(job["place"]), job["names"], job["file"], lambda count: _say({"done": count}))
+        _say({"shard": asdict(shard)})
+    except SkeletonError as error:
+        _say({"skeleton_error": str(error)})
+    except BrokenPipeError:
+        os._exit(1)  # nobody listens any more
+    except OSError as error:
+        _say({"errno": error.errno, "strerror": error.strerror})
+
+
+if __name__ == "__main__":
+    main()
