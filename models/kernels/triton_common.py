@@ -23,12 +23,12 @@ ELEMENTS = 128
 PRECISIONS = ("ieee", "tf32", "tf32x3")
 
 RESIDENT_UNITS: dict[str, dict[str, int]] = {
-    "rnn": {"tf32": 128, "tf32x3": 128, "ieee": 64, "fp64": 32},
-    "select": {"tf32": 128, "tf32x3": 64, "ieee": 64, "fp64": 32},
-    "lstm": {"tf32": 64, "tf32x3": 32, "ieee": 32, "fp64": 16},
+    "rnn": {"tf32": 128, "tf32x3": 128, "ieee": 64},
+    "select": {"tf32": 128, "tf32x3": 64, "ieee": 64},
+    "lstm": {"tf32": 64, "tf32x3": 32, "ieee": 64},
 }
-"""Largest padded N whose weights stay on chip, by kernel and kind of product: the largest that compiles without
-spills for sm_80 and sm_90. tests/kernels/test_kernels_triton_aot.py holds each entry to that."""
+"""Largest padded N whose weights stay on chip (in shared memory), by recurrence and precision of float32 products:
+the largest that compiles without spills for sm_80 and sm_90, as tests/kernels/test_kernels_triton_aot.py holds."""
 
 
 def padded(units: int) -> int:
@@ -37,7 +37,7 @@ def padded(units: int) -> int:
 
 
 def warps(block_n: int) -> int:
-    """Warps of a resident kernel: enough threads that each one's share of the weights fits its registers."""
+    """Warps of a resident kernel: enough threads that each one's share of a product fits its registers."""
     return 8 if block_n >= 64 else 4
 
 
@@ -61,9 +61,8 @@ def dot_precision(precision: str | None, dtype: torch.dtype) -> str:
 
 
 def fits_on_chip(op: str, units: int, dtype: torch.dtype, precision: str) -> bool:
-    """True if the weights of N units stay in the registers of one program for the whole sequence."""
-    kind = "fp64" if dtype == torch.float64 else precision
-    return padded(units) <= RESIDENT_UNITS[op][kind]
+    """True if the weights of N units stay on chip for the whole sequence; those of float64 never do."""
+    return dtype == torch.float32 and padded(units) <= RESIDENT_UNITS[op][precision]
 
 
 def launching(tensor: Tensor) -> AbstractContextManager[object]:

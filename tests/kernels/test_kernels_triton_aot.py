@@ -1,0 +1,82 @@
+"""The Triton recurrences compiled for sm_80 and sm_90 without a GPU: that they compile, and what they take of one."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+
+if find_spec("triton") is None:
+    pytest.skip("triton is not installed", allow_module_level=True)
+if os.environ.get("TRITON_INTERPRET") == "1":
+    pytest.skip("kernels cannot be compiled with TRITON_INTERPRET=1", allow_module_level=True)
+
+from models.kernels import triton_aot, triton_rnn
+from models.kernels.triton_aot import SHARED_LIMIT, Case, compile_case, resident_cases, step_cases
+
+both_targets = pytest.mark.parametrize("capability", triton_aot.CAPABILITIES, ids=lambda c: f"sm_{c}")
+
+
+def labelled(cases: Any) -> list[Any]:
+    return [pytest.param(case, id=case.label) for case in cases]
+
+
+def check_resident(case: Case, capability: int) -> None:
+    used = compile_case(case, capability)
+    assert used.spilled == 0
+    assert 0 < used.registers <= 255
+    assert 0 < used.shared <= SHARED_LIMIT[capability]
+    assert used.cubin[:4] == b"\x7fELF"
+    assert f".target sm_{capability}" in used.ptx
+    assert ("tf32" in used.ptx) == (case.kind != "ieee")
+    # Blocks of weights are loaded from memory and put into shared memory before the time loop, never inside it.
+    block = f"tensor<{case.constants['BLOCK_N']}x{case.constants['BLOCK_N']}x"
+    before, loop = used.ttgir.split("scf.for", maxsplit=1)
+    weights = {"rnn": 1, "select": 2, "lstm": 4}[case.kernel.__name__.split("_")[0]]
+    assert sum("tt.load" in line and block in line for line in before.splitlines()) == weights
+    assert not any(("tt.load" in line or "local_alloc" in line) and block in line for line in loop.splitlines())
+
+
+@both_targets
+@pytest.mark.parametrize("case", labelled(resident_cases(kinds=("tf32", "ieee"))))
+def test_largest_resident_kernels_do_not_spill(case: Case, capability: int) -> None:
+    check_resident(case, capability)
+
+
+@pytest.mark.slow
+@both_targets
+@pytest.mark.parametrize(
+    "case", labelled(case for units in (None, 1, 16, 20, 32, 50, 100) for case in resident_cases(units))
+)
+def test_no_resident_kernel_spills(case: Case, capability: int) -> None:
+    check_resident(case, capability)
+
+
+def test_spills_are_seen_where_they_are_known() -> None:
+    """IEEE products of 128 units are beyond ``RESIDENT_UNITS`` for a reason."""
+    case = triton_aot.resident_case(triton_rnn.rnn_backward_resident, "rnn", "ieee", units=128, ACTIVATION="relu")
+    assert compile_case(replace(case, num_warps=16), 80).spilled > 0
+
+
+def small_kernels() -> list[Any]:
+    return labelled([*step_cases(2000), *step_cases(1), *step_cases(100, "fp64")])
+
+
+@pytest.mark.parametrize("case", small_kernels())
+def test_elementwise_kernels_compile(case: Case) -> None:
+    used = compile_case(case, 80)
+    assert used.spilled == 0
+    assert used.shared <= SHARED_LIMIT[80]
+    if case.kernel.__name__ in ("indrnn_forward_elements", "relu_reverse_scan"):
+        assert "cp.async" in used.ptx  # steps to come are fetched ahead
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", small_kernels())
+def test_elementwise_kernels_compile_for_sm_90(case: Case) -> None:
+    used = compile_case(case, 90)
+    assert used.spilled == 0
+    assert used.shared <= SHARED_LIMIT[90]
