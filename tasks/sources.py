@@ -290,9 +290,9 @@ def _gunzip(content: bytes, file: File) -> bytes:
 
 
 def _words_from_characters(content: bytes, file: File) -> bytes:
-    """`ptb.char.*.txt` writes "a b _ c" for the line " ab c "."""
-    lines = content.splitlines()
-    return b"".join(b" " + line.replace(b" ", b"").replace(b"_", b" ") + b" \n" for line in lines)
+    """`ptb.char.*.txt` writes "a b _ c \\n " for the line " ab c \\n": a space after each symbol, newlines too."""
+    lines = content.replace(b" ", b"").replace(b"_", b" ").splitlines()
+    return b"".join(b" " + line + b" \n" for line in lines)
 
 
 _FORMS: dict[Callable[[str], str], Callable[[bytes, File], bytes]] = {
