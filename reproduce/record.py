@@ -7,6 +7,7 @@ another version of the format is reported by ``read_all`` and left where it is.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -112,7 +113,7 @@ class Record(_Part):
     @property
     def is_partial_data(self) -> bool:
         """Real data, but not all of it; such a task says so in square brackets, "[10 of 60 classes]"."""
-        return " of " in self.task.name and "[" in self.task.name
+        return re.search(r"\[.*\d+ of \d+", self.task.name) is not None
 
 
 def _seal(data: dict[str, Any]) -> str:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict
 
 import tasks
 from reproduce.recipe import Budget, Recipe, Settings, canonical, sha256
+from tasks.download import DataError
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -60,7 +61,12 @@ class Run(BaseModel):
 
 @lru_cache(maxsize=8)
 def _build_task(name: str, options: str) -> Any:
-    return tasks.build(name, **json.loads(options))
+    """A stand-in has fewer choices than what it stands for and takes those that it knows."""
+    chosen = json.loads(options)
+    if name.endswith("-synthetic"):
+        known = tasks.options(name)
+        chosen = {option: value for option, value in chosen.items() if option in known}
+    return tasks.build(name, **chosen)
 
 
 def plan(
@@ -94,7 +100,7 @@ def _choose_task(recipe: Recipe, cell: str, settings: Settings, notes: list[str]
     for name in filter(None, (spec.task, spec.standin)):
         try:
             task = _build_task(name, options)
-        except (OSError, LookupError, RuntimeError) as error:
+        except DataError as error:
             notes.append(f"{cell}: task {name} cannot be had here ({str(error).splitlines()[0]})")
             continue
         if name == spec.standin:

@@ -142,7 +142,8 @@ def _train(run: Run, place: Place, folder: Path, report: Callable[[Progress], No
     status = "diverged" if diverged_at else "completed" if training.finished else "unfinished"
     test = training.test() if status == "completed" else None
     facts = _facts(training, place, visit.close(ended_by), status, ended_by, diverged_at, test).sealed()
-    record.write(facts, place.records)
+    if status != "unfinished" or training.curve:
+        record.write(facts, place.records)
     if status == "completed":
         checkpoint.write_atomic(folder / WEIGHTS, save_tensors(training.best_weights))
     if status != "unfinished":

@@ -9,6 +9,7 @@ import multiprocessing as mp
 import os
 import signal
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -34,6 +35,8 @@ class Inline:
 
     def do(self, runs: Sequence[Run], place: Place, watch: Watch, stop: Stop) -> None:
         for run in runs:
+            if place.deadline and time.time() > place.deadline:
+                stop.reason = stop.reason or "the time limit"
             if stop.reason:
                 return
             watch(run, None)
@@ -51,6 +54,8 @@ class LocalProcesses:
         active: dict[Connection, tuple[Run, Any]] = {}
         told = False
         while (waiting and not stop.reason) or active:
+            if place.deadline and time.time() > place.deadline:
+                stop.reason = stop.reason or "the time limit"
             while waiting and len(active) < self.jobs and not stop.reason:
                 run = waiting.pop(0)
                 watch(run, None)
