@@ -6,6 +6,7 @@ there. Folder: ``$DURNN_CACHE``, else ``~/.cache/durnn-suite``. Compiler: ``$CXX
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import logging
@@ -18,7 +19,16 @@ import tempfile
 from pathlib import Path
 
 SOURCES = (Path(__file__).with_name("scan.cpp"), Path(__file__).with_name("vector.h"))
-FLAGS = ("-std=c++17", "-O3", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC", "-pthread")
+FLAGS = (
+    "-std=c++17",
+    "-O3",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fvisibility=hidden",
+    "-shared",
+    "-fPIC",
+    "-pthread",
+)
 FLAG_SETS = ((*FLAGS, "-march=native"), FLAGS)
 """Tried in this order."""
 TIMEOUT_SECONDS = 120
@@ -42,11 +52,16 @@ def load() -> ctypes.CDLL:
     for flags in FLAG_SETS:
         library = cache_folder() / f"scan-{_key(flags, version)}.so"
         try:
-            if not library.exists():
-                _compile(compiler, flags, library)
+            return ctypes.CDLL(str(library))
+        except OSError:  # not there yet, or damaged
+            pass
+        try:
+            _compile(compiler, flags, library)
             return ctypes.CDLL(str(library))
         except (BuildError, OSError) as error:
             problem = str(error)
+            with contextlib.suppress(OSError):
+                library.unlink()
     raise BuildError(problem)
 
 
@@ -68,8 +83,8 @@ def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BuildError(f"{command[0]} could not be run: {error}") from error
     if done.returncode != 0:
-        last_line = (done.stderr.strip().splitlines() or ["no message"])[0]
-        raise BuildError(f"{command[0]} failed with exit code {done.returncode}: {last_line}")
+        first_line = (done.stderr.strip().splitlines() or ["no message"])[0]
+        raise BuildError(f"{command[0]} failed with exit code {done.returncode}: {first_line}")
     return done
 
 

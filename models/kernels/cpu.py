@@ -57,12 +57,23 @@ class _Library:
             for name in _NAMES:
                 for suffix in _SUFFIX.values():
                     getattr(functions, f"{name}_{suffix}").restype = ctypes.c_int
+            _share_threads(functions)
             self.functions = functions
             self.tried = True  # _self_check comes back through get()
             _self_check()
         except Exception as error:  # whatever is wrong with this machine, the reference path still works
             self.functions, self.problem = None, str(error).rstrip(".")
         self.tried = True
+
+
+def _share_threads(functions: ctypes.CDLL) -> None:
+    """Let the loops run on the OpenMP threads that torch has, where it has GNU ones; else they start their own."""
+    functions.use_team.restype = None
+    try:
+        runtime = ctypes.CDLL("libgomp.so.1", mode=os.RTLD_NOLOAD)
+        functions.use_team(ctypes.cast(runtime.GOMP_parallel, ctypes.c_void_p))
+    except (OSError, AttributeError):
+        functions.use_team(None)
 
 
 _library = _Library()

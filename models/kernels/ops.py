@@ -42,6 +42,8 @@ def _check(op: str, tensors: dict[str, Tensor]) -> None:
 
 
 def _check_like(op: str, name: str, tensor: Tensor, shape: tuple[int, ...], model: Tensor) -> None:
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{op}: {name} must be a torch.Tensor, got {type(tensor).__name__}.")
     if tuple(tensor.shape) != shape or tensor.dtype != model.dtype or tensor.device != model.device:
         raise ValueError(
             f"{op}: {name} must have shape {shape}, {model.dtype} on {model.device}, got {tuple(tensor.shape)}, "

@@ -302,31 +302,33 @@ int guarded(Call call) {
 using durnn::guarded;
 using durnn::Index;
 
+#define DURNN_C extern "C" __attribute__((visibility("default")))
+
 #define DURNN_EXPORT(T, suffix)                                                                                    \
-    extern "C" int rnn_forward_##suffix(const T* u, const T* W_rec, const T* h0, T* y, Index steps, Index B,       \
+    DURNN_C int rnn_forward_##suffix(const T* u, const T* W_rec, const T* h0, T* y, Index steps, Index B,       \
                                         Index N, Index tanh, Index threads) {                                     \
         return guarded([&] {                                                                                       \
             (tanh ? durnn::rnn_forward<T, true> : durnn::rnn_forward<T, false>)(u, W_rec, h0, y, steps, B, N,      \
                                                                                 threads);                         \
         });                                                                                                        \
     }                                                                                                              \
-    extern "C" int rnn_backward_##suffix(const T* grad_y, const T* W_rec, const T* y, T* grad_u, T* grad_h0,       \
+    DURNN_C int rnn_backward_##suffix(const T* grad_y, const T* W_rec, const T* y, T* grad_u, T* grad_h0,       \
                                          Index steps, Index B, Index N, Index tanh, Index threads) {              \
         return guarded([&] {                                                                                       \
             (tanh ? durnn::rnn_backward<T, true> : durnn::rnn_backward<T, false>)(grad_y, W_rec, y, grad_u,        \
                                                                                   grad_h0, steps, B, N, threads); \
         });                                                                                                        \
     }                                                                                                              \
-    extern "C" int indrnn_forward_##suffix(const T* u, const T* U, const T* h0, T* y, Index steps, Index B,        \
+    DURNN_C int indrnn_forward_##suffix(const T* u, const T* U, const T* h0, T* y, Index steps, Index B,        \
                                            Index N, Index threads) {                                              \
         return guarded([&] { durnn::indrnn_forward<T>(u, U, h0, y, steps, B, N, threads); });                      \
     }                                                                                                              \
-    extern "C" int reverse_scan_##suffix(const T* grad_y, const T* U, const T* h0, const T* y, T* g, T* grad_U,    \
+    DURNN_C int reverse_scan_##suffix(const T* grad_y, const T* U, const T* h0, const T* y, T* g, T* grad_U,    \
                                          T* grad_b, T* grad_h0, Index steps, Index B, Index N, Index threads) {   \
         return guarded(                                                                                            \
             [&] { durnn::reverse_scan<T>(grad_y, U, h0, y, g, grad_U, grad_b, grad_h0, steps, B, N, threads); }); \
     }                                                                                                              \
-    extern "C" int select_forward_##suffix(const T* h_short, const T* a, const T* W_ls, const T* W_s, const T* U,  \
+    DURNN_C int select_forward_##suffix(const T* h_short, const T* a, const T* W_ls, const T* W_s, const T* U,  \
                                            const T* b_thre, const T* b_long, const T* h0, T* y, T* S, T* scale,   \
                                            double floor, Index steps, Index B, Index N, Index threads) {          \
         return guarded([&] {                                                                                       \
@@ -334,10 +336,10 @@ using durnn::Index;
                                      B, N, threads);                                                              \
         });                                                                                                        \
     }                                                                                                              \
-    extern "C" int select_inputs_##suffix(const T* h_short, const T* S, T* i, Index count, Index threads) {       \
+    DURNN_C int select_inputs_##suffix(const T* h_short, const T* S, T* i, Index count, Index threads) {       \
         return guarded([&] { durnn::select_inputs<T>(h_short, S, i, count, threads); });                           \
     }                                                                                                              \
-    extern "C" int select_pointwise_##suffix(const T* h_short, const T* S, const T* scale, T* grad_h_short,        \
+    DURNN_C int select_pointwise_##suffix(const T* h_short, const T* S, const T* scale, T* grad_h_short,        \
                                              T* grad_a, T* grad_b_thre, Index steps, Index B, Index N,            \
                                              Index threads) {                                                     \
         return guarded([&] {                                                                                       \
@@ -345,13 +347,13 @@ using durnn::Index;
                                        threads);                                                                  \
         });                                                                                                        \
     }                                                                                                              \
-    extern "C" int lstm_forward_##suffix(const T* u, const T* W_rec, const T* h0, const T* c0, T* y, T* c_last,    \
+    DURNN_C int lstm_forward_##suffix(const T* u, const T* W_rec, const T* h0, const T* c0, T* y, T* c_last,    \
                                          T* gates, T* cells, Index steps, Index B, Index N, Index threads) {      \
         return guarded([&] {                                                                                       \
             durnn::lstm_forward<T>(u, W_rec, h0, c0, y, c_last, gates, cells, steps, B, N, threads);               \
         });                                                                                                        \
     }                                                                                                              \
-    extern "C" int lstm_backward_##suffix(const T* grad_y, const T* grad_c, const T* W_rec, const T* c0,           \
+    DURNN_C int lstm_backward_##suffix(const T* grad_y, const T* grad_c, const T* W_rec, const T* c0,           \
                                           const T* gates, const T* cells, T* grad_u, T* grad_h0, T* grad_c0,      \
                                           Index steps, Index B, Index N, Index threads) {                         \
         return guarded([&] {                                                                                       \
@@ -362,3 +364,8 @@ using durnn::Index;
 
 DURNN_EXPORT(float, f32)
 DURNN_EXPORT(double, f64)
+
+DURNN_C void use_team(void* parallel) {
+    durnn::team = reinterpret_cast<durnn::Team>(parallel);
+    durnn::team_process = long(getpid());
+}

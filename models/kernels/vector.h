@@ -2,6 +2,9 @@
 // product with packed weights, and threads that live for one call. Needs GCC or Clang (vector extensions).
 #pragma once
 
+#include <unistd.h>
+
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -57,7 +60,7 @@ constexpr int panel = 2 * width<T>;  // columns of one packed panel
 
 template <class T>
 inline Vector<T> broadcast(T value) {
-    return Vector<T>{} + value;
+    return value - Vector<T>{};  // x − 0 is x for every x, so this is a bare broadcast
 }
 template <class T>
 inline Vector<T> load(const T* from) {
@@ -274,24 +277,35 @@ void product(const T* x, Index ldx, Index rows, Packed<T>& weights, T* z, Index 
     }
 }
 
+// Who runs the slabs. By default threads that are started and joined by the call. Where the caller's own OpenMP
+// runtime is given, its team: those threads wait by spinning, and would take the cores from threads of ours.
+typedef void (*Team)(void (*work)(void*), void* data, unsigned threads, unsigned flags);
+inline Team team = nullptr;
+inline long team_process = 0;  // a team does not survive fork
+
 // Runs body(first, last) over slabs of [0, B), one per thread, for the whole call.
 template <class Body>
 void for_slabs(Index B, Index threads, Body body) {
     if (threads > B) threads = B;
     if (threads <= 1) return body(Index(0), B);
+    struct Shared {
+        Body& body;
+        std::atomic<Index> next;
+        const Index B, slabs;
+        static void work(void* data) {
+            Shared& self = *static_cast<Shared*>(data);
+            for (Index i; (i = self.next++) < self.slabs;)
+                self.body(self.B * i / self.slabs, self.B * (i + 1) / self.slabs);
+        }
+    } shared{body, {0}, B, threads};
+    if (team && team_process == long(getpid())) return team(Shared::work, &shared, unsigned(threads), 0);
     std::vector<std::thread> workers;
     workers.reserve(std::size_t(threads));
-    Index first = 0;
-    for (Index i = 0; i + 1 < threads; ++i) {
-        const Index last = first + B / threads + (i < B % threads);
-        try {
-            workers.emplace_back(body, first, last);
-        } catch (const std::system_error&) {  // no more threads to be had: do it here
-            body(first, last);
-        }
-        first = last;
+    try {
+        for (Index i = 1; i < threads; ++i) workers.emplace_back(Shared::work, &shared);
+    } catch (const std::system_error&) {  // no more threads to be had: those that run take all slabs
     }
-    body(first, B);
+    Shared::work(&shared);
     for (auto& worker : workers) worker.join();
 }
 

@@ -1,0 +1,128 @@
+"""What every rung of the ladder uses: random arguments per operator, all outputs and gradients, and their error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from models.kernels import dispatch, reference
+
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
+"""Largest deviation from the float64 reference, relative to the largest entry of the tensor in question."""
+
+SIZES = [(1, 1, 1), (1, 33, 7), (6, 1, 128), (5, 33, 130), (12, 4, 100), (7, 16, 128), (9, 2, 1), (3, 25, 33)]
+"""T, B, N"""
+
+Arguments = dict[str, Tensor]
+
+
+def uniform(generator: torch.Generator, *shape: int) -> Tensor:
+    return torch.rand(shape, generator=generator, dtype=torch.float64)
+
+
+def normal(generator: torch.Generator, *shape: int) -> Tensor:
+    return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+def recurrent_arguments(T: int, B: int, N: int, g: torch.Generator) -> Arguments:
+    return {"u": normal(g, T, B, N), "W_rec": normal(g, N, N) / N**0.5, "h0": normal(g, B, N)}
+
+
+def independent_arguments(T: int, B: int, N: int, g: torch.Generator) -> Arguments:
+    return {"u": normal(g, T, B, N), "U": 0.5 + uniform(g, N), "h0": uniform(g, B, N)}
+
+
+def selective_arguments(T: int, B: int, N: int, g: torch.Generator) -> Arguments:
+    return {
+        "h_short": normal(g, T, B, N),
+        "a": normal(g, T, B, N),
+        "W_ls": normal(g, N, N) / N**0.5,
+        "W_s": normal(g, N, N) / N**0.5,
+        "U": 0.3 + 0.6 * uniform(g, N),
+        "b_thre": 0.2 + 0.2 * uniform(g),
+        "b_long": 0.5 * normal(g, N),
+        "h0": uniform(g, B, N),
+    }
+
+
+def lstm_arguments(T: int, B: int, N: int, g: torch.Generator) -> Arguments:
+    return {
+        "u": 2 * normal(g, T, B, 4 * N),
+        "W_rec": normal(g, 4 * N, N) / N**0.5,
+        "h0": normal(g, B, N),
+        "c0": normal(g, B, N),
+    }
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One recurrence: its two forms and how to draw arguments for it."""
+
+    name: str
+    fused: Callable[..., Any]
+    plain: Callable[..., Any]
+    draw: Callable[..., Arguments]
+
+    def arguments(self, T: int, B: int, N: int, dtype: torch.dtype = torch.float64, seed: int = 0) -> Arguments:
+        drawn = self.draw(T, B, N, torch.Generator().manual_seed(seed))
+        return {name: tensor.to(dtype) for name, tensor in drawn.items()}
+
+
+def _rnn(activation: str) -> Operator:
+    def fused(u: Tensor, W_rec: Tensor, h0: Tensor) -> Tensor:
+        return dispatch.rnn_scan(u, W_rec, h0, activation, backend="fused")
+
+    def plain(u: Tensor, W_rec: Tensor, h0: Tensor) -> Tensor:
+        return reference.rnn_scan(u, W_rec, h0, activation)
+
+    return Operator(f"rnn_{activation}", fused, plain, recurrent_arguments)
+
+
+def _fused(name: str) -> Callable[..., Any]:
+    return lambda **arguments: getattr(dispatch, name)(**arguments, backend="fused")
+
+
+OPERATORS = {
+    operator.name: operator
+    for operator in (
+        _rnn("relu"),
+        _rnn("tanh"),
+        Operator("indrnn", _fused("indrnn_scan"), reference.indrnn_scan, independent_arguments),
+        Operator("select", _fused("select_scan"), reference.select_scan, selective_arguments),
+        Operator("lstm", _fused("lstm_scan"), reference.lstm_scan, lstm_arguments),
+    )
+}
+
+
+def everything(function: Callable[..., Any], arguments: Arguments, seed: int = 1) -> dict[str, Tensor]:
+    """Outputs and the gradient of every argument, for a random weight on every output element."""
+    leaves = {name: tensor.detach().requires_grad_() for name, tensor in arguments.items()}
+    outputs = function(**leaves)
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    g = torch.Generator().manual_seed(seed)
+    weights = [normal(g, *output.shape).to(output.dtype) for output in outputs]
+    gradients = torch.autograd.grad(outputs, list(leaves.values()), weights, allow_unused=True)
+    found = {f"output {k}": output.detach() for k, output in enumerate(outputs)}
+    for (name, leaf), gradient in zip(leaves.items(), gradients, strict=True):
+        found[f"gradient of {name}"] = torch.zeros_like(leaf) if gradient is None else gradient
+    return found
+
+
+def errors(found: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, float]:
+    """Largest deviation of each tensor, relative to its largest expected entry; NaN counts as infinite."""
+    result = {}
+    for name, tensor in expected.items():
+        deviation = (found[name].double() - tensor.double()).abs().max().item()
+        scale = tensor.abs().max().item()
+        relative = deviation / scale if scale > 0 else deviation
+        result[name] = relative if relative == relative else float("inf")
+    return result
+
+
+def check(found: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float) -> None:
+    wrong = {name: error for name, error in errors(found, expected).items() if not error <= tolerance}
+    assert not wrong, f"beyond {tolerance}: {wrong}"

@@ -1,0 +1,155 @@
+"""Wrong recurrences, each with one term broken: the ladder's comparison has to refuse every one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from kernels_ladder import OPERATORS, SIZES, TOLERANCE, errors, everything
+from torch import Tensor
+
+from models.kernels import cpu, reference
+from models.kernels.reference import min_max
+
+pytestmark = pytest.mark.skipif(not cpu.available(), reason="no compiler for the fused recurrences")
+
+Function = Callable[..., object]
+
+
+def scan(step: Callable[..., Tensor], h: Tensor, *sequences: Tensor) -> Tensor:
+    states = []
+    for inputs in zip(*sequences, strict=True):
+        h = step(h, *inputs)
+        states.append(h)
+    return torch.stack(states)
+
+
+def rnn(step: Callable[..., Tensor]) -> Function:
+    return lambda u, W_rec, h0: scan(lambda h, u_t: step(h, u_t, W_rec), h0, u)
+
+
+def indrnn(step: Callable[..., Tensor]) -> Function:
+    return lambda u, U, h0: scan(lambda h, u_t: step(h, u_t, U), h0, u)
+
+
+def select(
+    long: Callable[[Tensor], Tensor] = lambda h: h.detach(),
+    mm: Callable[[Tensor], Tensor] = min_max,
+    into_selection: Callable[[Tensor], Tensor] = lambda W_ls: W_ls.T,
+    into_long: Callable[[Tensor], Tensor] = lambda W_s: W_s.T,
+    selected: Callable[[Tensor, Tensor], Tensor] = lambda S, h_short: S * h_short,
+    threshold: Callable[[Tensor], Tensor] = lambda b: b,
+    carried: Callable[[Tensor, Tensor], Tensor] = lambda U, h: U * h,
+) -> Function:
+    def function(h_short, a, W_ls, W_s, U, b_thre, b_long, h0):  # type: ignore[no-untyped-def]
+        def step(h: Tensor, h_short_t: Tensor, a_t: Tensor) -> Tensor:
+            S = torch.relu(mm(a_t + long(h) @ into_selection(W_ls)) - threshold(b_thre))
+            return torch.relu(selected(S, h_short_t) @ into_long(W_s) + carried(U, h) + b_long)
+
+        return scan(step, h0, h_short, a)
+
+    return function
+
+
+def lstm(
+    order: tuple[int, int, int, int] = (0, 1, 2, 3),
+    kept: Callable[[Tensor], Tensor] = lambda c: c,
+    squashed: Callable[[Tensor], Tensor] = torch.tanh,
+    back: Callable[[Tensor], Tensor] = lambda h: h,
+) -> Function:
+    def function(u: Tensor, W_rec: Tensor, h0: Tensor, c0: Tensor) -> tuple[Tensor, Tensor]:
+        h, c, states = h0, c0, []
+        for u_t in u:
+            parts = (u_t + back(h) @ W_rec.T).chunk(4, dim=-1)
+            i, f, g, o = (parts[k] for k in order)
+            c = torch.sigmoid(f) * kept(c) + torch.sigmoid(i) * torch.tanh(g)
+            h = torch.sigmoid(o) * squashed(c)
+            states.append(h)
+        return torch.stack(states), c
+
+    return function
+
+
+def shift(b: Tensor) -> Tensor:
+    return b + 1e-3
+
+
+MUTANTS: dict[str, tuple[str, Function]] = {
+    "rnn: W transposed": ("rnn_relu", rnn(lambda h, u, W: torch.relu(u + h @ W))),
+    "rnn: tanh for relu": ("rnn_relu", rnn(lambda h, u, W: torch.tanh(u + h @ W.T))),
+    "rnn: no gradient through time": ("rnn_relu", rnn(lambda h, u, W: torch.relu(u + h.detach() @ W.T))),
+    "rnn: no gradient of W": ("rnn_tanh", rnn(lambda h, u, W: torch.tanh(u + h @ W.detach().T))),
+    "rnn: linear derivative": ("rnn_tanh", rnn(lambda h, u, W: _straight_through(torch.tanh, u + h @ W.T))),
+    "rnn: no gradient of u": ("rnn_tanh", rnn(lambda h, u, W: torch.tanh(u.detach() + h @ W.T))),
+    "rnn: output scaled by 1 + 1e-4": ("rnn_relu", rnn(lambda h, u, W: (1 + 1e-4) * torch.relu(u + h @ W.T))),
+    "indrnn: no U in the reverse scan": ("indrnn", indrnn(lambda h, u, U: torch.relu(u + _value_of(U, h)))),
+    "indrnn: no gradient of U": ("indrnn", indrnn(lambda h, u, U: torch.relu(u + U.detach() * h))),
+    "indrnn: no relu'": ("indrnn", indrnn(lambda h, u, U: _straight_through(torch.relu, u + U * h))),
+    "indrnn: U squared": ("indrnn", indrnn(lambda h, u, U: torch.relu(u + U * U * h))),
+    "select: uncut gradient of S": ("select", select(long=lambda h: h)),
+    "select: min and max differentiated": ("select", select(mm=lambda v: min_max(v, exact_gradient=True))),
+    "select: mm without gradient": ("select", select(mm=lambda v: min_max(v).detach())),
+    "select: mm not divided": ("select", select(mm=lambda v: v - v.detach().amin(-1, keepdim=True))),
+    "select: W_ls transposed": ("select", select(into_selection=lambda W: W)),
+    "select: W_s transposed": ("select", select(into_long=lambda W: W)),
+    "select: no U in the reverse scan": ("select", select(carried=lambda U, h: _value_of(U, h))),
+    "select: no gradient of U": ("select", select(carried=lambda U, h: U.detach() * h)),
+    "select: no gradient of h~": ("select", select(selected=lambda S, h: S * h.detach())),
+    "select: no gradient of S": ("select", select(selected=lambda S, h: S.detach() * h)),
+    "select: no gradient of b_thre": ("select", select(threshold=lambda b: b.detach())),
+    "select: threshold off by 1e-3": ("select", select(threshold=shift)),
+    "lstm: i and f swapped": ("lstm", lstm(order=(1, 0, 2, 3))),
+    "lstm: g and o swapped": ("lstm", lstm(order=(0, 1, 3, 2))),
+    "lstm: cell not carried back": ("lstm", lstm(kept=lambda c: c.detach())),
+    "lstm: tanh(c) without derivative": ("lstm", lstm(squashed=lambda c: _straight_through(torch.tanh, c))),
+    "lstm: c not squashed": ("lstm", lstm(squashed=lambda c: c)),
+    "lstm: no gradient through h": ("lstm", lstm(back=lambda h: h.detach())),
+}
+
+
+def _straight_through(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """The function's value with the derivative of the identity."""
+    return x + (function(x) - x).detach()
+
+
+def _value_of(U: Tensor, h: Tensor) -> Tensor:
+    """``U ∘ h`` whose derivative in h forgets U."""
+    return U * h.detach() + (h - h.detach())
+
+
+LADDER = [size for size in SIZES if size[0] > 1 and size[2] > 1]
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_broken_term_is_caught(name: str) -> None:
+    """At every size with more than one step and unit, far beyond the coarsest tolerance in use."""
+    operator_name, mutant = MUTANTS[name]
+    operator = OPERATORS[operator_name]
+    for T, B, N in LADDER:
+        fused = everything(operator.fused, operator.arguments(T, B, N, torch.float32))
+        wrong = everything(mutant, operator.arguments(T, B, N))
+        assert max(errors(fused, wrong).values()) > 5 * TOLERANCE[torch.float32], (T, B, N)
+
+
+@pytest.mark.parametrize("operator_name", OPERATORS)
+def test_the_unbroken_form_passes(operator_name: str) -> None:
+    """The mutants' scaffolding is not what the ladder refuses."""
+    forms = {
+        "rnn_relu": rnn(lambda h, u, W: torch.relu(u + h @ W.T)),
+        "rnn_tanh": rnn(lambda h, u, W: torch.tanh(u + h @ W.T)),
+        "indrnn": indrnn(lambda h, u, U: torch.relu(u + U * h)),
+        "select": select(),
+        "lstm": lstm(),
+    }
+    operator = OPERATORS[operator_name]
+    for T, B, N in LADDER:
+        fused = everything(operator.fused, operator.arguments(T, B, N, torch.float32))
+        right = everything(forms[operator_name], operator.arguments(T, B, N))
+        assert max(errors(fused, right).values()) < TOLERANCE[torch.float32], (T, B, N)
+
+
+def test_reference_itself_is_not_a_mutant() -> None:
+    arguments = OPERATORS["select"].arguments(5, 3, 9)
+    found = everything(select(), arguments)
+    assert max(errors(found, everything(reference.select_scan, arguments)).values()) < 1e-14

@@ -1,0 +1,296 @@
+"""The fused recurrences as torch operators: registration, compilation, what is saved, and bad arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from kernels_ladder import OPERATORS, check, everything
+from torch import Tensor, nn
+
+from models.kernels import cpu, dispatch, ops, reference
+
+pytestmark = pytest.mark.skipif(not cpu.available(), reason="no compiler for the fused recurrences")
+
+SCANS = {
+    "rnn_relu": "rnn_scan",
+    "rnn_tanh": "rnn_scan",
+    "indrnn": "indrnn_scan",
+    "select": "select_scan",
+    "lstm": "lstm_scan",
+}
+
+
+def forward_sample(name: str, requires_grad: bool) -> tuple[Any, tuple]:
+    """A forward operator and its arguments."""
+    arguments = OPERATORS[name].arguments(3, 2, 5, torch.float32).values()
+    tensors = tuple(tensor.requires_grad_(requires_grad) for tensor in arguments)
+    if name.startswith("rnn_"):
+        return ops.rnn_forward, (*tensors, name.removeprefix("rnn_"))
+    return getattr(ops, f"{name}_forward"), tensors
+
+
+def backward_sample(name: str) -> tuple[Any, tuple]:
+    """A backward operator and its arguments."""
+    forward, arguments = forward_sample(name, requires_grad=False)
+    output = forward(*arguments)
+    if name.startswith("rnn_"):
+        _u, W_rec, h0, activation = arguments
+        return ops.rnn_backward, (torch.randn_like(output), W_rec, h0, output, activation)
+    if name == "indrnn":
+        _u, U, h0 = arguments
+        return ops.indrnn_backward, (torch.randn_like(output), U, h0, output)
+    if name == "select":
+        h_short, _a, _W_ls, W_s, U, _b_thre, _b_long, h0 = arguments
+        y, S, scale = output
+        return ops.select_backward, (torch.randn_like(y), h_short, W_s, U, h0, y, S, scale)
+    _u, W_rec, h0, c0 = arguments
+    y, c_last, gates, cells = output
+    return ops.lstm_backward, (torch.randn_like(y), torch.randn_like(c_last), W_rec, h0, c0, y, gates, cells)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, inside opcheck
+def test_opcheck(name: str) -> None:
+    torch.library.opcheck(*forward_sample(name, requires_grad=True))
+    torch.library.opcheck(*backward_sample(name))
+
+
+class Network(nn.Module):
+    """Every fused recurrence once, in a row."""
+
+    def __init__(self, backend: str, N: int = 6) -> None:
+        super().__init__()
+        self.backend = backend
+        generator = torch.Generator().manual_seed(0)
+        for name, shape in {"W": (N, N), "V": (N, N), "W_gates": (4 * N, N), "U": (N,), "b": (N,)}.items():
+            self.register_parameter(name, nn.Parameter(torch.randn(shape, generator=generator) * 0.4))
+        self.threshold = nn.Parameter(torch.tensor(0.1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h0 = x.new_zeros(x.shape[1:])
+        h = dispatch.rnn_scan(x, self.W, h0, "tanh", backend=self.backend)
+        h = dispatch.rnn_scan(h, self.W, h0, "relu", backend=self.backend)
+        h = h + dispatch.indrnn_scan(h, self.U, h0, backend=self.backend)
+        a = h.detach() @ self.V.T
+        h = h + dispatch.select_scan(h, a, self.V, self.W, self.U, self.threshold, self.b, h0, backend=self.backend)
+        y, c = dispatch.lstm_scan(h @ self.W_gates.T, self.W_gates, h0, h0, backend=self.backend)
+        return y + c
+
+
+def train_step(network: nn.Module, compiled: Any, x: Tensor) -> list[Tensor]:
+    network.zero_grad()
+    y = compiled(x)
+    y.square().sum().backward()
+    return [y.detach(), *(p.grad.clone() for p in network.parameters() if p.grad is not None)]
+
+
+@pytest.mark.parametrize("backend", ["fused", "auto"])
+@pytest.mark.parametrize(
+    "compiler", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)]
+)  # inductor compiles C++ of its own
+def test_compiled_network_gives_the_same_numbers(backend: str, compiler: str) -> None:
+    x = torch.randn(4, 3, 6, generator=torch.Generator().manual_seed(1))
+    network = Network(backend)
+    plain = train_step(network, network, x)
+    compiled = torch.compile(network, fullgraph=True, backend=compiler)
+    for found, expected in zip(train_step(network, compiled, x), plain, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    expected = train_step(Network("reference"), Network("reference"), x)[0]
+    torch.testing.assert_close(plain[0], expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_gradient_of_part_of_the_outputs(name: str) -> None:
+    """Only the last step, or only the last cell, has a gradient."""
+    operator = OPERATORS[name]
+    for pick in (lambda out: out[0][-1], lambda out: out[-1]) if name == "lstm" else (lambda out: out[-1],):
+        results = []
+        for function in (operator.fused, operator.plain):
+            leaves = {key: tensor.requires_grad_() for key, tensor in operator.arguments(5, 3, 4).items()}
+            pick(function(**leaves)).sum().backward()
+            results.append([leaf.grad for leaf in leaves.values()])
+        for found, expected in zip(*results, strict=True):
+            torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_nothing_is_saved_without_gradients() -> None:
+    saved: list[Tensor] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
+        OPERATORS["select"].fused(**OPERATORS["select"].arguments(3, 2, 4))
+    assert not saved
+
+
+@pytest.mark.parametrize(("name", "sequences"), [("rnn_relu", 1), ("indrnn", 1), ("select", 3), ("lstm", 6)])
+def test_saved_for_backward(name: str, sequences: int) -> None:
+    """Whole sequences (T, B, N) that a forward keeps: for select h~ (its input), S and y; for LSTM 4 gates, c and y."""
+    T, B, N = 50, 4, 8
+    arguments = {key: tensor.requires_grad_() for key, tensor in OPERATORS[name].arguments(T, B, N).items()}
+    saved: dict[int, int] = {}
+
+    def remember(tensor: Tensor) -> Tensor:
+        saved[tensor.untyped_storage().data_ptr()] = tensor.numel()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(remember, lambda tensor: tensor):
+        OPERATORS[name].fused(**arguments)
+    assert sum(saved.values()) // (T * B * N) == sequences
+
+
+def test_empty_batch() -> None:
+    for operator in OPERATORS.values():
+        found = everything(operator.fused, operator.arguments(3, 0, 4))
+        expected = everything(operator.plain, operator.arguments(3, 0, 4))
+        for name in expected:
+            assert torch.equal(found[name], expected[name]), (operator.name, name)
+
+
+def test_second_derivatives_are_refused() -> None:
+    arguments = {key: tensor.requires_grad_() for key, tensor in OPERATORS["indrnn"].arguments(2, 2, 3).items()}
+    y = OPERATORS["indrnn"].fused(**arguments)
+    (first,) = torch.autograd.grad(y.sum(), arguments["U"], create_graph=True)
+    with pytest.raises(RuntimeError):
+        torch.autograd.grad(first.sum(), arguments["U"])
+
+
+def call(name: str, arguments: dict[str, Any], **options: Any) -> Any:
+    if name.startswith("rnn_"):
+        options.setdefault("activation", name.removeprefix("rnn_"))
+    return getattr(dispatch, SCANS[name])(**arguments, **options)
+
+
+@pytest.mark.parametrize("backend", ["auto", "fused", "reference"])
+def test_bad_arguments_name_the_argument(backend: str) -> None:
+    arguments = OPERATORS["select"].arguments(3, 2, 4, torch.float32)
+    for name, bad in (("W_s", torch.zeros(4, 5)), ("h0", torch.zeros(4)), ("b_thre", torch.zeros(1))):
+        with pytest.raises(ValueError, match=rf"select_scan: {name} must have the shape"):
+            call("select", arguments | {name: bad}, backend=backend)
+    with pytest.raises(ValueError, match="at least one step"):
+        call("select", arguments | {"h_short": torch.zeros(0, 2, 4), "a": torch.zeros(0, 2, 4)}, backend=backend)
+    with pytest.raises(TypeError, match=r"U must be a torch\.Tensor, got float"):
+        call("select", arguments | {"U": 0.5}, backend=backend)
+    with pytest.raises(ValueError, match="activation must be one of relu, tanh, got 'sigmoid'"):
+        call("rnn_relu", OPERATORS["rnn_relu"].arguments(3, 2, 4), activation="sigmoid", backend=backend)
+
+
+def test_bad_backend() -> None:
+    with pytest.raises(ValueError, match="backend must be one of auto, reference, fused, got 'cuda'"):
+        call("indrnn", OPERATORS["indrnn"].arguments(3, 2, 4), backend="cuda")
+
+
+def test_what_only_the_reference_can_do() -> None:
+    """Half precision, mixed dtypes, exact min-max, GRU: auto takes the reference, fused says what it lacks."""
+    half = OPERATORS["indrnn"].arguments(3, 2, 4, torch.bfloat16)
+    assert call("indrnn", half).dtype == torch.bfloat16
+    with pytest.raises(ValueError, match=r"float32 or float64, got torch\.bfloat16"):
+        call("indrnn", half, backend="fused")
+    mixed = OPERATORS["indrnn"].arguments(3, 2, 4) | {"U": torch.ones(4)}
+    assert call("indrnn", mixed).dtype == torch.float64
+    with pytest.raises(ValueError, match=r"one dtype, u has torch\.float64 and U torch\.float32"):
+        call("indrnn", mixed, backend="fused")
+    arguments = OPERATORS["select"].arguments(3, 2, 4)
+    exact = call("select", arguments, exact_minmax=True)
+    assert torch.equal(exact, reference.select_scan(**arguments, exact_minmax=True))
+    with pytest.raises(RuntimeError, match="lacks a form with exact_minmax=True"):
+        call("select", arguments, exact_minmax=True, backend="fused")
+    gru = {"u": torch.randn(3, 2, 12), "W_rec": torch.randn(12, 4), "b_new": torch.randn(4), "h0": torch.randn(2, 4)}
+    assert torch.equal(dispatch.gru_scan(**gru), reference.gru_scan(**gru))
+    with pytest.raises(RuntimeError, match="lacks a form of gru_scan"):
+        dispatch.gru_scan(**gru, backend="fused")
+    on_meta = {name: tensor.to("meta") for name, tensor in OPERATORS["indrnn"].arguments(3, 2, 4).items()}
+    assert call("indrnn", on_meta).device.type == "meta"
+
+
+DAMAGES = st.sampled_from(["shape+1", "shape-1", "unsqueeze", "squeeze", "dtype", "integer", "none", "huge stride"])
+
+
+def damage(tensor: Tensor, kind: str, axis: int) -> Any:
+    if kind == "none":
+        return None
+    if kind == "dtype":
+        return tensor.float() if tensor.dtype == torch.float64 else tensor.double()
+    if kind == "integer":
+        return tensor.long()
+    if kind == "unsqueeze":
+        return tensor.unsqueeze(0)
+    if tensor.dim() == 0:
+        return tensor.expand(2)
+    axis %= tensor.dim()
+    if kind == "squeeze":
+        return tensor.select(axis, 0)
+    if kind == "shape-1":
+        return tensor.narrow(axis, 0, tensor.shape[axis] - 1)
+    if kind == "shape+1":
+        return torch.cat([tensor, tensor.narrow(axis, 0, 1)], axis)
+    return tensor.select(axis, 0).unsqueeze(axis).expand(tensor.shape)  # valid: all steps share memory
+
+
+@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    name=st.sampled_from(sorted(OPERATORS)),
+    sizes=st.tuples(st.integers(1, 4), st.integers(1, 14), st.integers(1, 40)),
+    dtype=st.sampled_from([torch.float32, torch.float64]),
+    broken=st.integers(0, 7),
+    kind=DAMAGES,
+    axis=st.integers(0, 2),
+)
+def test_fuzz_scan_boundary(
+    name: str, sizes: tuple[int, int, int], dtype: torch.dtype, broken: int, kind: str, axis: int
+) -> None:
+    """A damaged argument either still describes a valid call, and then gives the reference's numbers, or raises."""
+    operator = OPERATORS[name]
+    arguments: dict[str, Any] = dict(operator.arguments(*sizes, dtype))
+    victim = list(arguments)[broken % len(arguments)]
+    arguments[victim] = damage(arguments[victim], kind, axis)
+    try:
+        found = operator.fused(**arguments)
+    except (ValueError, TypeError):
+        return
+    found, expected = (x if isinstance(x, tuple) else (x,) for x in (found, operator.plain(**arguments)))
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    name=st.sampled_from(sorted(OPERATORS)),
+    backward=st.booleans(),
+    broken=st.integers(0, 7),
+    kind=DAMAGES,
+    axis=st.integers(0, 2),
+)
+def test_fuzz_raw_operators(name: str, backward: bool, broken: int, kind: str, axis: int) -> None:
+    """The operators themselves, called past the dispatcher: an exception or finite numbers, never a crash."""
+    operator, arguments = backward_sample(name) if backward else forward_sample(name, requires_grad=False)
+    arguments = list(arguments)
+    tensors = [k for k, argument in enumerate(arguments) if isinstance(argument, Tensor)]
+    victim = tensors[broken % len(tensors)]
+    arguments[victim] = damage(arguments[victim], kind, axis)
+    try:
+        outputs = operator(*arguments)
+    except (ValueError, TypeError, RuntimeError):
+        return
+    other_length = kind.startswith("shape") and axis == 0 and victim == 0 and not backward and name != "select"
+    assert kind == "huge stride" or other_length
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    assert all(output.isfinite().all() for output in outputs)
+
+
+def test_random_sizes_against_reference() -> None:
+    @settings(max_examples=40, deadline=None, derandomize=True)
+    @given(
+        st.sampled_from(sorted(OPERATORS)),
+        st.integers(1, 5),
+        st.integers(1, 40),
+        st.integers(1, 70),
+        st.integers(0, 99),
+    )
+    def run(name: str, T: int, B: int, N: int, seed: int) -> None:
+        operator = OPERATORS[name]
+        arguments = operator.arguments(T, B, N, seed=seed)
+        check(everything(operator.fused, arguments), everything(operator.plain, arguments), 1e-9)
+
+    run()
