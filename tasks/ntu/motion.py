@@ -73,7 +73,7 @@ class Person:
 
     @classmethod
     def draw(cls, generator: np.random.Generator) -> "Person":
-        posture = generator.normal(0.0, 4.0, (JOINTS, 3))
+        posture = generator.normal(0.0, 3.0, (JOINTS, 3))
         posture[[0, 1, 20]] *= 0.4
         return cls(
             stature=generator.uniform(0.88, 1.12),

@@ -2,7 +2,7 @@
 
 As in the real set, a performance is seen by three cameras at -45, 0 and 45 degrees; in the first replication the actor
 faces the third camera, in the second one the second. So camera 1 always looks at 45 degrees, cameras 2 and 3 from the
-front and from the side, and cross-view tests an angle that training has not seen. The sensor adds noise, more on hands
+front and from the side, and cross-view tests an angle, and a height, that training has not seen. The sensor adds noise, more on hands
 and feet and on the side turned away, loses bodies for some frames, gives them new identities, and sees ghosts.
 """
 
@@ -89,7 +89,7 @@ def _act(name: ClipName, seed: int) -> list[np.ndarray]:
     seconds = chance.uniform(1.3, 1.9) / person.tempo
     taken = course(kind, int(seconds * _FRAMES_PER_SECOND), chance)
     facing = _AZIMUTH[3 if name.replication == 1 else 2] + chance.normal(0.0, 8.0)
-    spot = np.array([*chance.normal(0.0, 0.25, 2), 0.0])[[0, 2, 1]]
+    spot = np.array([*chance.normal(0.0, 0.15, 2), 0.0])[[0, 2, 1]]
     people = [perform(person, POSES[pose], taken, chance) @ _about_y(facing).T + spot]
     if pose in REACTIONS:
         other = Person.draw(chance)
@@ -102,7 +102,9 @@ def _act(name: ClipName, seed: int) -> list[np.ndarray]:
 def _camera(name: ClipName, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Rotation (rows: the camera's axes in the world) and position of a camera; fixed for a setup."""
     setup = rng.generator("setup", seed, name.setup)
-    distance, height = setup.uniform(2.6, 4.0), setup.uniform(0.8, 2.0)
+    distance, height = setup.uniform(3.1, 3.8), setup.uniform(0.9, 1.3)
+    if name.camera == 1:  # nearer and higher
+        distance, height = distance - 0.6, height + 0.9
     jitter = setup.normal(0.0, 4.0, CAMERAS)[name.camera - 1]
     position = _about_y(_AZIMUTH[name.camera] + jitter) @ (0.0, height, distance)
     forward = np.array([0.0, 0.9, 0.0]) - position

@@ -71,18 +71,18 @@ def parse_by_line(data: bytes, name: str) -> Clip:
     )
 
 
-_JOINT_LINE = " ".join(["%.{digits}g"] * 11) + " 2{newline}"
+_JOINT_LINE = " ".join(["%.{digits}g"] * 3 + ["%.5g"] * 8) + " 2{newline}"
 _COLOUR_PIXELS, _DEPTH_PIXELS = (1065.0, 960.0, 540.0), (366.0, 256.0, 212.0)  # focal length, centre
 
 
 def dump(clip: Clip, newline: str = "\n", digits: int = 7) -> bytes:
-    """The bytes of a `.skeleton` file; nine digits keep every float32, the real files have seven.
+    """The bytes of a `.skeleton` file; nine digits keep every float32 coordinate, the real files have seven.
 
     Pixels follow from a pinhole camera and orientations from the bones; hands and lean are neutral.
     """
     form = _JOINT_LINE.format(digits=digits, newline=newline) * JOINTS
     about = f" 0 0 0 0 0 0 0 0 2{newline}{JOINTS}{newline}"
-    values = _joint_fields(clip.joints).reshape(len(clip.body), -1).tolist()
+    values = _joint_fields(clip.joints).reshape(len(clip.body), JOINTS * 11).tolist()
     bodies = [f"{identity}{about}{form % tuple(row)}" for identity, row in zip(clip.body.tolist(), values, strict=True)]
     parts = [f"{clip.length}{newline}"]
     ends = np.searchsorted(clip.frame, np.arange(clip.length), side="right").tolist()

@@ -80,7 +80,7 @@ def _run(jobs: list[dict[str, Any]], report: Callable[[int], None]) -> list[Shar
     environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     package_root = str(Path(__file__).parents[2])
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, "-m", "tasks.ntu.workers"]
+    command = [sys.executable, "-c", "from tasks.ntu.workers import main; main()"]
     messages: queue.SimpleQueue[tuple[int, dict[str, Any] | None]] = queue.SimpleQueue()
     children: list[subprocess.Popen[str]] = []
     threads: list[threading.Thread] = []
@@ -164,7 +164,3 @@ def main() -> None:
         os._exit(1)  # nobody listens any more
     except OSError as error:
         _say({"errno": error.errno, "strerror": error.strerror})
-
-
-if __name__ == "__main__":
-    main()
