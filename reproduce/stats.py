@@ -122,12 +122,14 @@ def _missing(records: list[Record], finished: list[Record], diverged: list[Recor
 
 def _compare(printed: str, finished: list[Record]) -> Verdict:
     summary = summarise([r.test for r in finished if r.test is not None])
-    assert summary is not None and summary.half is not None and summary.deviation is not None
+    assert summary is not None
+    assert summary.half is not None
+    assert summary.deviation is not None
     value = float(printed)
     reach = _quantile(summary.n) * summary.deviation * math.sqrt(1 + 1 / summary.n) + printed_step(printed)
     if abs(value - summary.mean) > reach:
-        higher = summary.mean > value
-        return Verdict("not reproduced", "ours is better" if higher == finished[0].task.higher_is_better else "ours is worse")
+        better = (summary.mean > value) == finished[0].task.higher_is_better
+        return Verdict("not reproduced", "ours is better" if better else "ours is worse")
     if summary.half > WIDEST * abs(value):
         return Verdict("inconclusive", f"interval ± {summary.half:.2g} is wider than 10 % of the value; more seeds")
     return Verdict("reproduced")

@@ -125,6 +125,7 @@ def train(
 
 
 def _train(run: Run, place: Place, folder: Path, report: Callable[[Progress], None], stop: Stop) -> Outcome:
+    provenance.reset_peak_memory(place.device)
     training = Training(run, place.device, place.backend)
     lineage: list[dict[str, Any]] = []
     saved = checkpoint.load(folder)
@@ -185,7 +186,7 @@ def _loop(
             training.look()
             report(_progress(training, visit))
         if place.deadline and time.time() > place.deadline:
-            stop.reason = stop.reason or "time limit"
+            stop.reason = stop.reason or "the time limit"
         due = place.checkpoint_updates and training.step % place.checkpoint_updates == 0
         if stop.reason or due or now - saved_at > place.checkpoint_seconds:
             tensors = training.tensors()

@@ -21,6 +21,7 @@ import torch
 from reproduce.runs import Run
 from reproduce.trainer import Outcome, Place, Progress, Stop, train
 
+TIME_LIMIT = "the time limit"
 Event = Progress | Outcome | None  # None: the run has been given to a worker
 Watch = Callable[[Run, Event], None]
 
@@ -36,7 +37,7 @@ class Inline:
     def do(self, runs: Sequence[Run], place: Place, watch: Watch, stop: Stop) -> None:
         for run in runs:
             if place.deadline and time.time() > place.deadline:
-                stop.reason = stop.reason or "the time limit"
+                stop.reason = stop.reason or TIME_LIMIT
             if stop.reason:
                 return
             watch(run, None)
@@ -44,27 +45,30 @@ class Inline:
 
 
 class LocalProcesses:
-    """``jobs`` processes at a time, a fresh one for each run, so that no run can harm another."""
+    """``jobs`` processes that each do one run after another; one that dies takes only its own run with it."""
 
     def __init__(self, jobs: int, threads: int):
         self.jobs, self.threads = jobs, threads
 
     def do(self, runs: Sequence[Run], place: Place, watch: Watch, stop: Stop) -> None:
         waiting = list(runs)
+        idle: list[tuple[Connection, Any]] = []
         active: dict[Connection, tuple[Run, Any]] = {}
         told = False
         while (waiting and not stop.reason) or active:
             if place.deadline and time.time() > place.deadline:
-                stop.reason = stop.reason or "the time limit"
+                stop.reason = stop.reason or TIME_LIMIT
             while waiting and len(active) < self.jobs and not stop.reason:
                 run = waiting.pop(0)
                 watch(run, None)
-                connection, process = self._start(run, place)
+                connection, process = idle.pop() if idle else self._start(place)
+                connection.send(run)
                 active[connection] = (run, process)
             if stop.reason and not told:
                 told = True
                 for _, process in active.values():
-                    process.terminate()  # SIGTERM: the worker saves itself
+                    if stop.reason != TIME_LIMIT:  # workers know the deadline themselves
+                        process.terminate()  # SIGTERM: the worker saves itself
             for ready in wait(list(active), timeout=0.2):
                 assert isinstance(ready, Connection)
                 run, process = active[ready]
@@ -75,37 +79,40 @@ class LocalProcesses:
                     event = Outcome("failed", f"its process ended with code {process.exitcode}; run again to continue")
                 watch(run, event)
                 if isinstance(event, Outcome):
-                    process.join()
-                    ready.close()
                     del active[ready]
+                    if process.is_alive():
+                        idle.append((ready, process))
+        for connection, process in idle:
+            connection.close()  # the worker sees the end of its pipe and leaves
+            process.join()
 
-    def _start(self, run: Run, place: Place) -> tuple[Connection, Any]:
+    def _start(self, place: Place) -> tuple[Connection, Any]:
         context = mp.get_context("spawn")
-        ours, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=_child, args=(theirs, run, place, self.threads), daemon=True)
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_child, args=(theirs, place, self.threads), daemon=True)
         process.start()
         theirs.close()
         return ours, process
 
 
-def _child(connection: Connection, run: Run, place: Place, threads: int) -> None:
+def _child(connection: Connection, place: Place, threads: int) -> None:
     torch.set_num_threads(threads)
     stop = Stop()
     for number, name in ((signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")):
         signal.signal(number, lambda *_, name=name: setattr(stop, "reason", name))
 
-    def report(event: Progress) -> None:
+    def send(event: Event) -> None:
         try:
             connection.send(event)
         except OSError:
             stop.reason = "the process that started the run is gone"
 
-    outcome = _attempt(run, place, report, stop)
-    try:
-        connection.send(outcome)
-        connection.close()
-    except OSError:
-        pass
+    while not stop.reason:
+        try:
+            run = connection.recv()
+        except (EOFError, OSError):
+            return
+        send(_attempt(run, place, send, stop))
 
 
 def _attempt(run: Run, place: Place, report: Callable[[Progress], None], stop: Stop) -> Outcome:
