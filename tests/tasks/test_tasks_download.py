@@ -92,7 +92,7 @@ def test_when_nothing_is_reachable_one_screen_says_which_file_goes_where(cache, 
     # following the message works
     cache.mkdir(parents=True, exist_ok=True)
     for name, content in CONTENTS.items():
-        (cache / name).write_bytes(content)
+        (cache / f"{name}.gz").write_bytes(gzip.compress(content))
     assert download.load("toy") == CONTENTS
 
 

@@ -17,7 +17,6 @@ from tasks import __main__ as command_line
 from tasks import download, sources
 from tasks.sources import UnavailableError
 
-
 PYTHON = sys.executable
 
 
