@@ -23,8 +23,8 @@ ELEMENTS = 128
 PRECISIONS = ("ieee", "tf32", "tf32x3")
 
 RESIDENT_UNITS: dict[str, dict[str, int]] = {
-    "rnn": {"tf32": 128, "tf32x3": 128, "ieee": 64},
-    "select": {"tf32": 128, "tf32x3": 64, "ieee": 64},
+    "rnn": {"tf32": 128, "tf32x3": 128, "ieee": 128},
+    "select": {"tf32": 128, "tf32x3": 64, "ieee": 128},
     "lstm": {"tf32": 64, "tf32x3": 32, "ieee": 64},
 }
 """Largest padded N whose weights stay on chip (in shared memory), by recurrence and precision of float32 products:
@@ -92,9 +92,77 @@ def weight_gradient(grad: Tensor, y: Tensor, h0: Tensor) -> Tensor:
 
 
 @triton.jit
-def multiply_add(x, weight, total, PRECISION: tl.constexpr):
-    """``x @ weight + total``"""
-    return tl.dot(x, weight, acc=total, input_precision=PRECISION, out_dtype=total.dtype)
+def weight_rows(weight, first_row, first, N, ROWS: tl.constexpr, BLOCK_N: tl.constexpr, TRANSPOSED: tl.constexpr):
+    """Rows first … first + ROWS of an N×N matrix (or of its transpose), zero-padded to BLOCK_N columns."""
+    i = first + tl.arange(0, ROWS)[:, None]
+    j = tl.arange(0, BLOCK_N)[None, :]
+    at = (first_row + j) * N + i if TRANSPOSED else (first_row + i) * N + j
+    return tl.load(weight + at, mask=(i < N) & (j < N), other=0.0)
+
+
+@triton.jit
+def load_weight(weight, first_row, N, BLOCK_N: tl.constexpr, TRANSPOSED: tl.constexpr, PRECISION: tl.constexpr):
+    """Rows first_row … first_row + N of a weight with N columns, as ``multiply_add`` wants them.
+
+    An IEEE product puts whole columns of its weight into the registers of one thread, too many from 128 rows on:
+    such a weight comes in eighths, to be multiplied one after the other.
+    """
+    if PRECISION == "ieee" and BLOCK_N >= 128:
+        ROWS: tl.constexpr = BLOCK_N // 8
+        return (
+            weight_rows(weight, first_row, 0, N, ROWS, BLOCK_N, TRANSPOSED),
+            weight_rows(weight, first_row, ROWS, N, ROWS, BLOCK_N, TRANSPOSED),
+            weight_rows(weight, first_row, 2 * ROWS, N, ROWS, BLOCK_N, TRANSPOSED),
+            weight_rows(weight, first_row, 3 * ROWS, N, ROWS, BLOCK_N, TRANSPOSED),
+            weight_rows(weight, first_row, 4 * ROWS, N, ROWS, BLOCK_N, TRANSPOSED),
+            weight_rows(weight, first_row, 5 * ROWS, N, ROWS, BLOCK_N, TRANSPOSED),
+            weight_rows(weight, first_row, 6 * ROWS, N, ROWS, BLOCK_N, TRANSPOSED),
+            weight_rows(weight, first_row, 7 * ROWS, N, ROWS, BLOCK_N, TRANSPOSED),
+        )
+    else:
+        return (weight_rows(weight, first_row, 0, N, BLOCK_N, BLOCK_N, TRANSPOSED),)
+
+
+@triton.jit
+def halves(x, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    return tl.split(tl.permute(tl.reshape(x, (ROWS, 2, COLUMNS // 2)), (0, 2, 1)))
+
+
+@triton.jit
+def multiply_halves(x, w_0, w_1, total, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    x_0, x_1 = halves(x, ROWS, COLUMNS)
+    total = tl.dot(x_0, w_0, acc=total, input_precision="ieee", out_dtype=total.dtype)
+    return tl.dot(x_1, w_1, acc=total, input_precision="ieee", out_dtype=total.dtype)
+
+
+@triton.jit
+def multiply_quarters(x, w_0, w_1, w_2, w_3, total, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    x_0, x_1 = halves(x, ROWS, COLUMNS)
+    total = multiply_halves(x_0, w_0, w_1, total, ROWS, COLUMNS // 2)
+    return multiply_halves(x_1, w_2, w_3, total, ROWS, COLUMNS // 2)
+
+
+@triton.jit
+def multiply_add(x, weight, total, PRECISION: tl.constexpr, BLOCK_B: tl.constexpr, BLOCK_N: tl.constexpr):
+    """``x @ weight + total`` for a weight from ``load_weight``"""
+    if PRECISION == "ieee" and BLOCK_N >= 128:
+        x_0, x_1 = halves(x, BLOCK_B, BLOCK_N)
+        w_0, w_1, w_2, w_3, w_4, w_5, w_6, w_7 = weight
+        total = multiply_quarters(x_0, w_0, w_1, w_2, w_3, total, BLOCK_B, BLOCK_N // 2)
+        return multiply_quarters(x_1, w_4, w_5, w_6, w_7, total, BLOCK_B, BLOCK_N // 2)
+    else:
+        return tl.dot(x, weight[0], acc=total, input_precision=PRECISION, out_dtype=total.dtype)
+
+
+@triton.jit
+def relu(x):
+    return tl.where(x <= 0, 0.0, x)  # unlike tl.maximum, keeps NaN, so that divergence shows
+
+
+@triton.jit
+def through_relu(grad, y):
+    """Gradient of relu's argument, for relu's value y; through NaN, as in torch."""
+    return tl.where(y <= 0, 0.0, grad)
 
 
 @triton.jit
@@ -110,11 +178,3 @@ def tanh(x):
     square = x * x
     series = x * (1 - square * (1 / 3 - square * (2 / 15 - square * (17 / 315 - square * (62 / 2835)))))
     return tl.where(tl.abs(x) < 0.04, series, tl.where(x < 0, -quotient, quotient))
-
-
-@triton.jit
-def weight_block(weight, first_row, N, BLOCK_N: tl.constexpr, TRANSPOSED: tl.constexpr):
-    """Rows first_row … first_row + N of a weight with N columns, zero-padded to (BLOCK_N, BLOCK_N)."""
-    i, j = tl.arange(0, BLOCK_N)[:, None], tl.arange(0, BLOCK_N)[None, :]
-    row, column = (j, i) if TRANSPOSED else (i, j)
-    return tl.load(weight + (first_row + row) * N + column, mask=(i < N) & (j < N), other=0.0)

@@ -19,13 +19,13 @@ from models.kernels.triton_common import (
     dot_precision,
     fits_on_chip,
     launching,
+    load_weight,
     multiply_add,
     padded,
     programs,
     sigmoid,
     tanh,
     warps,
-    weight_block,
     weight_gradient,
 )
 
@@ -79,20 +79,20 @@ def lstm_forward_resident(
     inside = (rows < B) & (columns < N)
     at = rows * N + columns
     at_gates = rows * 4 * N + columns
-    W_i = weight_block(W_rec, 0, N, BLOCK_N, True)
-    W_f = weight_block(W_rec, N, N, BLOCK_N, True)
-    W_g = weight_block(W_rec, 2 * N, N, BLOCK_N, True)
-    W_o = weight_block(W_rec, 3 * N, N, BLOCK_N, True)
+    W_i = load_weight(W_rec, 0, N, BLOCK_N, True, PRECISION)
+    W_f = load_weight(W_rec, N, N, BLOCK_N, True, PRECISION)
+    W_g = load_weight(W_rec, 2 * N, N, BLOCK_N, True, PRECISION)
+    W_o = load_weight(W_rec, 3 * N, N, BLOCK_N, True, PRECISION)
     h = tl.load(h0 + at, mask=inside, other=0.0)  # (BLOCK_B, BLOCK_N)
     c = tl.load(c0 + at, mask=inside, other=0.0)
     i, f, g, o = load_gates(u, at_gates, N, inside)
     for t in range(T):
         u += 4 * B * N
         next_i, next_f, next_g, next_o = load_gates(u, at_gates, N, inside & (t + 1 < T))
-        i = multiply_add(h, W_i, i, PRECISION)
-        f = multiply_add(h, W_f, f, PRECISION)
-        g = multiply_add(h, W_g, g, PRECISION)
-        o = multiply_add(h, W_o, o, PRECISION)
+        i = multiply_add(h, W_i, i, PRECISION, BLOCK_B, BLOCK_N)
+        f = multiply_add(h, W_f, f, PRECISION, BLOCK_B, BLOCK_N)
+        g = multiply_add(h, W_g, g, PRECISION, BLOCK_B, BLOCK_N)
+        o = multiply_add(h, W_o, o, PRECISION, BLOCK_B, BLOCK_N)
         i, f, g, o, c, h = cell_forward(i, f, g, o, c)
         store_gates(gates, at_gates, N, i, f, g, o, inside)
         tl.store(cells + at, c, mask=inside)
@@ -114,10 +114,10 @@ def lstm_backward_resident(
     inside = (rows < B) & (columns < N)
     at = rows * N + columns
     at_gates = rows * 4 * N + columns
-    W_i = weight_block(W_rec, 0, N, BLOCK_N, False)
-    W_f = weight_block(W_rec, N, N, BLOCK_N, False)
-    W_g = weight_block(W_rec, 2 * N, N, BLOCK_N, False)
-    W_o = weight_block(W_rec, 3 * N, N, BLOCK_N, False)
+    W_i = load_weight(W_rec, 0, N, BLOCK_N, False, PRECISION)
+    W_f = load_weight(W_rec, N, N, BLOCK_N, False, PRECISION)
+    W_g = load_weight(W_rec, 2 * N, N, BLOCK_N, False, PRECISION)
+    W_o = load_weight(W_rec, 3 * N, N, BLOCK_N, False, PRECISION)
     last = (T - 1).to(tl.int64) * B * N
     grad_y += last
     cells += last
@@ -136,10 +136,10 @@ def lstm_backward_resident(
         c_before += tl.load(c0 + at, mask=inside & (t + 1 == T), other=0.0)
         grad_i, grad_f, grad_g, grad_o, grad_c = cell_backward(i, f, g, o, c_before, c, grad, grad_c)
         store_gates(grad_u, at_gates, N, grad_i, grad_f, grad_g, grad_o, inside)
-        grad = multiply_add(grad_i, W_i, grad_y_next, PRECISION)  # at the last step: of h0
-        grad = multiply_add(grad_f, W_f, grad, PRECISION)
-        grad = multiply_add(grad_g, W_g, grad, PRECISION)
-        grad = multiply_add(grad_o, W_o, grad, PRECISION)
+        grad = multiply_add(grad_i, W_i, grad_y_next, PRECISION, BLOCK_B, BLOCK_N)  # at the last step: of h0
+        grad = multiply_add(grad_f, W_f, grad, PRECISION, BLOCK_B, BLOCK_N)
+        grad = multiply_add(grad_g, W_g, grad, PRECISION, BLOCK_B, BLOCK_N)
+        grad = multiply_add(grad_o, W_o, grad, PRECISION, BLOCK_B, BLOCK_N)
         c = c_before
         gates -= 4 * B * N
         grad_u -= 4 * B * N

@@ -19,12 +19,14 @@ from models.kernels.triton_common import (
     dot_precision,
     fits_on_chip,
     launching,
+    load_weight,
     multiply_add,
     padded,
     programs,
+    relu,
     tanh,
+    through_relu,
     warps,
-    weight_block,
     weight_gradient,
 )
 
@@ -32,7 +34,7 @@ from models.kernels.triton_common import (
 @triton.jit
 def activate(x, ACTIVATION: tl.constexpr):
     if ACTIVATION == "relu":
-        return tl.maximum(x, 0.0)
+        return relu(x)
     else:
         return tanh(x)
 
@@ -41,7 +43,7 @@ def activate(x, ACTIVATION: tl.constexpr):
 def through_activation(grad, y, ACTIVATION: tl.constexpr):
     """``act'(y) ∘ grad`` for an activation's value y."""
     if ACTIVATION == "relu":
-        return tl.where(y > 0, grad, 0.0)
+        return through_relu(grad, y)
     else:
         return grad * (1 - y * y)
 
@@ -55,13 +57,13 @@ def rnn_forward_resident(
     columns = tl.arange(0, BLOCK_N)[None, :]
     inside = (rows < B) & (columns < N)
     at = rows * N + columns
-    W_T = weight_block(W_rec, 0, N, BLOCK_N, True)
+    W_T = load_weight(W_rec, 0, N, BLOCK_N, True, PRECISION)
     h = tl.load(h0 + at, mask=inside, other=0.0)  # (BLOCK_B, BLOCK_N)
     u_t = tl.load(u + at, mask=inside, other=0.0)
     for t in range(T):
         u += B * N
         u_next = tl.load(u + at, mask=inside & (t + 1 < T), other=0.0)  # in flight during this step's product
-        h = activate(multiply_add(h, W_T, u_t, PRECISION), ACTIVATION)
+        h = activate(multiply_add(h, W_T, u_t, PRECISION, BLOCK_B, BLOCK_N), ACTIVATION)
         tl.store(y + at, h, mask=inside)
         y += B * N
         u_t = u_next
@@ -76,7 +78,7 @@ def rnn_backward_resident(
     columns = tl.arange(0, BLOCK_N)[None, :]
     inside = (rows < B) & (columns < N)
     at = rows * N + columns
-    W = weight_block(W_rec, 0, N, BLOCK_N, False)
+    W = load_weight(W_rec, 0, N, BLOCK_N, False, PRECISION)
     last = (T - 1).to(tl.int64) * B * N
     grad_y += last
     y += last
@@ -92,7 +94,7 @@ def rnn_backward_resident(
         g = through_activation(grad, y_t, ACTIVATION)
         tl.store(grad_u + at, g, mask=inside)
         grad_u -= B * N
-        grad = multiply_add(g, W, grad_y_next, PRECISION)  # at the last step: of h0
+        grad = multiply_add(g, W, grad_y_next, PRECISION, BLOCK_B, BLOCK_N)  # at the last step: of h0
         y_t = y_next
     tl.store(grad_h0 + at, grad, mask=inside)
 
@@ -121,7 +123,7 @@ def indrnn_forward_elements(u, U, h0, y, T, B, N, ELEMENTS: tl.constexpr):
     weight = tl.load(U + at % N, mask=inside, other=0.0)
     h = tl.load(h0 + at, mask=inside, other=0.0)
     for _t in tl.range(T, num_stages=4):  # a step is two operations, so several loads have to be in flight
-        h = tl.maximum(tl.load(u + at, mask=inside, other=0.0) + weight * h, 0.0)
+        h = relu(tl.load(u + at, mask=inside, other=0.0) + weight * h)
         tl.store(y + at, h, mask=inside)
         u += B * N
         y += B * N
@@ -144,7 +146,7 @@ def relu_reverse_scan(
     for _t in tl.range(T - 1, num_stages=4):
         y -= B * N
         y_before = tl.load(y + at, mask=inside, other=0.0)
-        g = tl.where(y_t > 0, tl.load(grad_y + at, mask=inside, other=0.0) + carried, 0.0)
+        g = through_relu(tl.load(grad_y + at, mask=inside, other=0.0) + carried, y_t)
         tl.store(grad_u + at, g, mask=inside)
         sum_U += g * y_before
         sum_b += g
@@ -152,7 +154,7 @@ def relu_reverse_scan(
         y_t = y_before
         grad_y -= B * N
         grad_u -= B * N
-    g = tl.where(y_t > 0, tl.load(grad_y + at, mask=inside, other=0.0) + carried, 0.0)
+    g = through_relu(tl.load(grad_y + at, mask=inside, other=0.0) + carried, y_t)
     tl.store(grad_u + at, g, mask=inside)
     tl.store(grad_U + at, sum_U + g * tl.load(h0 + at, mask=inside, other=0.0), mask=inside)
     tl.store(grad_h0 + at, weight * g, mask=inside)

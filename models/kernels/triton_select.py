@@ -20,12 +20,14 @@ from models.kernels.triton_common import (
     dot_precision,
     fits_on_chip,
     launching,
+    load_weight,
     multiply_add,
     padded,
     programs,
+    relu,
     row_warps,
+    through_relu,
     warps,
-    weight_block,
     weight_gradient,
 )
 from models.kernels.triton_rnn import relu_backward_scan
@@ -39,7 +41,7 @@ def select(v, threshold, columns, N):
     low = tl.min(tl.where(columns < N, v, float("inf")), axis=1, keep_dims=True)
     high = tl.max(tl.where(columns < N, v, float("-inf")), axis=1, keep_dims=True)
     span = tl.maximum(high - low, FLOOR)  # (rows, 1)
-    return tl.maximum((v - low) / span - threshold, 0.0), span
+    return relu((v - low) / span - threshold), span
 
 
 @triton.jit(do_not_specialize=["T"])
@@ -51,8 +53,8 @@ def select_forward_resident(
     columns = tl.arange(0, BLOCK_N)[None, :]
     inside = (rows < B) & (columns < N)
     at = rows * N + columns
-    W_ls_T = weight_block(W_ls, 0, N, BLOCK_N, True)
-    W_s_T = weight_block(W_s, 0, N, BLOCK_N, True)
+    W_ls_T = load_weight(W_ls, 0, N, BLOCK_N, True, PRECISION)
+    W_s_T = load_weight(W_s, 0, N, BLOCK_N, True, PRECISION)
     weight = tl.load(U + columns, mask=columns < N, other=0.0)  # (1, BLOCK_N)
     bias = tl.load(b_long + columns, mask=columns < N, other=0.0)
     threshold = tl.load(b_thre)
@@ -65,11 +67,10 @@ def select_forward_resident(
         more = inside & (t + 1 < T)
         a_next = tl.load(a + at, mask=more, other=0.0)  # in flight during this step's products
         h_short_next = tl.load(h_short + at, mask=more, other=0.0)
-        S_t, span = select(multiply_add(h, W_ls_T, a_t, PRECISION), threshold, columns, N)
+        S_t, span = select(multiply_add(h, W_ls_T, a_t, PRECISION, BLOCK_B, BLOCK_N), threshold, columns, N)
         tl.store(S + at, S_t, mask=inside)
         tl.store(scale + rows, 1 / span, mask=rows < B)
-        h = multiply_add(S_t * h_short_t, W_s_T, weight * h + bias, PRECISION)
-        h = tl.maximum(h, 0.0)
+        h = relu(multiply_add(S_t * h_short_t, W_s_T, weight * h + bias, PRECISION, BLOCK_B, BLOCK_N))
         tl.store(y + at, h, mask=inside)
         y += B * N
         S += B * N
@@ -98,7 +99,7 @@ def select_long_step(product, h, U, b_long, y_t, elements, N, ELEMENTS: tl.const
     inside = at < elements
     x = tl.load(product + at, mask=inside, other=0.0) + tl.load(b_long + at % N, mask=inside, other=0.0)
     x += tl.load(U + at % N, mask=inside, other=0.0) * tl.load(h + at, mask=inside, other=0.0)
-    tl.store(y_t + at, tl.maximum(x, 0.0), mask=inside)
+    tl.store(y_t + at, relu(x), mask=inside)
 
 
 @triton.jit
@@ -111,7 +112,7 @@ def select_gradients(grad_i, h_short, S, scale, grad_h_short, grad_a, i, sum_e, 
     d = tl.load(grad_i + at, mask=inside, other=0.0)
     short = tl.load(h_short + at, mask=inside, other=0.0)
     selection = tl.load(S + at, mask=inside, other=0.0)
-    e = tl.where(selection > 0, short * d, 0.0)
+    e = through_relu(short * d, selection)
     tl.store(grad_h_short + at, selection * d, mask=inside)
     tl.store(grad_a + at, tl.load(scale + row) * e, mask=inside)
     tl.store(i + at, selection * short, mask=inside)

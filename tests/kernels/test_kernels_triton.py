@@ -8,6 +8,9 @@ has to stay inside the tensors that it was given.
 from __future__ import annotations
 
 import multiprocessing
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from importlib.util import find_spec
@@ -165,7 +168,201 @@ def test_equals_reference(
     run(forward_and_backward, op, size, dtype, options, {"resident": resident, "precision": "ieee"})
 
 
+@pytest.mark.parametrize("op", ["rnn", "select", "lstm"])
+def test_undivided_products_equal_reference(run: Run, op: str) -> None:
+    """IEEE products of 100 units are computed in eighths, TF32 ones (exact in the interpreter) at once."""
+    options = ("relu",) if op == "rnn" else ()
+    run(forward_and_backward, op, (2, 3, 100), torch.float32, options, {"resident": True, "precision": "tf32"})
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["fp32", "fp64"])
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_indrnn_equals_reference(run: Run, size: tuple[int, int, int], dtype: torch.dtype) -> None:
     run(forward_and_backward, "indrnn", size, dtype, (), {})
+
+
+def through_operators(op: str, options: tuple) -> None:
+    """The registered operators, computed by Triton: gradients of all inputs by autograd, on strided inputs."""
+    from models.kernels import ops
+
+    ops.IMPLEMENTATIONS["cpu"] = "models.kernels.triton_scan"
+    tensors = inputs(op, 3, 4, 5, torch.float64)
+    outputs, grads, wanted = by_reference(op, tensors, *options)
+    leaves = [
+        torch.stack([tensor, tensor], dim=-1)[..., 0].requires_grad_() for tensor in tensors.values()
+    ]  # every second element of its storage
+    results = getattr(ops, f"{op}_forward")(*leaves, *options)
+    results = [results] if isinstance(results, Tensor) else list(results)[: len(outputs)]
+    got = torch.autograd.grad(results, leaves, grads)
+    compare(["y", "c"][: len(results)], [result.detach() for result in results], outputs, 1e-10)
+    compare([f"grad_{name}" for name in tensors], list(got), wanted, 1e-10)
+
+
+@pytest.mark.parametrize(
+    ("op", "options"),
+    [("rnn", ("relu",)), ("rnn", ("tanh",)), ("indrnn", ()), ("select", ()), ("lstm", ())],
+    ids=["rnn-relu", "rnn-tanh", "indrnn", "select", "lstm"],
+)
+def test_operators_differentiate_through_triton(run: Run, op: str, options: tuple) -> None:
+    run(through_operators, op, options)
+
+
+def difference_quotients(op: str, options: tuple) -> None:
+    """``gradcheck`` of the operators; of select_scan only what is not cut by its definition."""
+    from models.kernels import ops
+
+    ops.IMPLEMENTATIONS["cpu"] = "models.kernels.triton_scan"
+    tensors = inputs(op, 2, 1, 3, torch.float64, seed=3)
+    if op == "select":  # what reaches y_t through S_t and mm's minimum and maximum is cut, so only T = 1 can agree
+        tensors = {name: x[:1] if x.dim() == 3 else x for name, x in tensors.items()}
+    free = ("h_short", "W_s", "U", "b_thre", "b_long") if op == "select" else tuple(tensors)
+    leaves = [x.requires_grad_() if name in free else x for name, x in tensors.items()]
+    count = 2 if op == "lstm" else 1
+
+    def call(*arguments: Tensor) -> Any:
+        result = getattr(ops, f"{op}_forward")(*arguments, *options)
+        return result if isinstance(result, Tensor) else result[:count]
+
+    assert torch.autograd.gradcheck(call, leaves)
+
+
+@pytest.mark.parametrize(
+    ("op", "options"),
+    [("rnn", ("relu",)), ("rnn", ("tanh",)), ("indrnn", ()), ("select", ()), ("lstm", ())],
+    ids=["rnn-relu", "rnn-tanh", "indrnn", "select", "lstm"],
+)
+def test_gradients_equal_difference_quotients(run: Run, op: str, options: tuple) -> None:
+    run(difference_quotients, op, options)
+
+
+def nan_like_reference(op: str, options: tuple, resident: bool) -> None:
+    from models.kernels import triton_scan
+
+    tensors = inputs(op, 3, 2, 5, torch.float32)
+    name = "a" if op == "select" else "u"
+    tensors[name][1, 0, 2] = torch.nan
+    path = {} if op == "indrnn" else {"resident": resident}
+    results = getattr(triton_scan, f"{op}_forward")(*tensors.values(), *options, **path)
+    wanted = getattr(reference, f"{op}_scan")(*tensors.values(), *options)
+    y, wanted = (x if isinstance(x, Tensor) else x[0] for x in (results, wanted))
+    assert wanted[1:, 0].isnan().any()
+    if op == "select":  # the reference's min and max spread NaN at once, the kernel's by the product with W_s
+        assert y[2, 0].isnan().all()
+        assert torch.equal(y[:, 1].isnan(), wanted[:, 1].isnan())
+    else:
+        assert torch.equal(y.isnan(), wanted.isnan())
+
+
+@pytest.mark.parametrize("resident", [True, False], ids=["resident", "per-step"])
+@pytest.mark.parametrize(
+    ("op", "options"),
+    [("rnn", ("relu",)), ("rnn", ("tanh",)), ("indrnn", ()), ("select", ()), ("lstm", ())],
+    ids=["rnn-relu", "rnn-tanh", "indrnn", "select", "lstm"],
+)
+def test_divergence_shows_as_nan(run: Run, op: str, options: tuple, resident: bool) -> None:
+    run(nan_like_reference, op, options, resident)
+
+
+def same_bits_again() -> None:
+    from models.kernels import triton_scan
+
+    for op in ("rnn", "indrnn", "select", "lstm"):
+        x = inputs(op, 3, 18, 6, torch.float32)
+        options = ("tanh",) if op == "rnn" else ()
+        first, again = (getattr(triton_scan, f"{op}_forward")(*x.values(), *options) for _ in range(2))
+        pairs = [(first, again)] if isinstance(first, Tensor) else zip(first, again, strict=True)
+        assert all(torch.equal(a, b) for a, b in pairs)
+
+
+def test_runs_are_bitwise_the_same(run: Run) -> None:
+    run(same_bits_again)
+
+
+def padded_channels_are_no_extremes() -> None:
+    """All channels above 0, then all below: the zeros that pad them to 16 would be minimum, then maximum."""
+    from models.kernels import triton_scan
+
+    for shift in (5.0, -5.0):
+        x = inputs("select", 2, 3, 11, torch.float64)
+        x["a"] += shift
+        x["b_thre"].fill_(0.0)
+        for resident in (True, False):
+            _y, S, scale = triton_scan.select_forward(*x.values(), resident=resident)
+            assert S.amin(-1).eq(0).all()
+            torch.testing.assert_close(S.amax(-1), torch.ones(2, 3, dtype=torch.float64))
+            v = x["a"][0] + x["h0"] @ x["W_ls"].T
+            torch.testing.assert_close(scale[0], 1 / (v.amax(-1) - v.amin(-1)))
+
+
+def test_padded_channels_are_neither_minimum_nor_maximum(run: Run) -> None:
+    run(padded_channels_are_no_extremes)
+
+
+def no_samples() -> None:
+    from models.kernels import triton_scan
+
+    for resident in (True, False):
+        x = inputs("lstm", 2, 0, 3, torch.float32)
+        y, c, gates, cells = triton_scan.lstm_forward(*x.values(), resident=resident)
+        assert y.shape == (2, 0, 3)
+        grads = triton_scan.lstm_backward(y, c, x["W_rec"], x["h0"], x["c0"], y, gates, cells, resident=resident)
+        assert grads[1].eq(0).all()
+        x = inputs("select", 2, 0, 3, torch.float32)
+        y, S, scale = triton_scan.select_forward(*x.values(), resident=resident)
+        assert y.shape == (2, 0, 3)
+        back = triton_scan.select_backward(y, x["h_short"], x["W_s"], x["U"], x["h0"], y, S, scale)
+        assert all(grad.eq(0).all() for grad in back)
+
+
+def test_a_batch_of_nothing(run: Run) -> None:
+    run(no_samples)
+
+
+def chosen_paths() -> dict[str, Any]:
+    from models.kernels import triton_common as common
+
+    chosen: dict[str, Any] = {"default": common.dot_precision(None, torch.float32)}
+    torch.set_float32_matmul_precision("high")
+    chosen["allowed"] = common.dot_precision(None, torch.float32)
+    chosen["fp64"] = common.dot_precision(None, torch.float64)
+    torch.set_float32_matmul_precision("highest")
+    chosen["128"] = common.fits_on_chip("select", 100, torch.float32, "ieee")
+    chosen["130"] = common.fits_on_chip("select", 130, torch.float32, "ieee")
+    chosen["fp64 fits"] = common.fits_on_chip("select", 16, torch.float64, "ieee")
+    with pytest.raises(ValueError, match=r"precision must be None or one of ieee, tf32, tf32x3, got 'bf16'"):
+        common.dot_precision("bf16", torch.float32)
+    with pytest.raises(ValueError, match="take CUDA tensors, got one on meta"):
+        common.launching(torch.empty(1, device="meta"))
+    return chosen
+
+
+def test_precision_follows_torch_and_size_decides_the_path(run: Run) -> None:
+    expected = {"default": "ieee", "allowed": "tf32", "fp64": "ieee", "128": True, "130": False, "fp64 fits": False}
+    assert run(chosen_paths) == expected
+
+
+def is_available() -> bool:
+    from models.kernels import triton_scan
+
+    return triton_scan.available()
+
+
+def test_available_tries_a_kernel(run: Run) -> None:
+    assert run(is_available)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_gpu_and_interpreter_it_says_so() -> None:
+    program = (
+        "import torch; from models.kernels import triton_scan as s; assert not s.available()\n"
+        "try: s.indrnn_forward(torch.zeros(1, 1, 1), torch.zeros(1), torch.zeros(1, 1))\n"
+        "except ValueError as error: print(error)"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert "take CUDA tensors, got one on cpu" in done.stdout
+
+
+def test_importing_the_models_does_not_need_triton() -> None:
+    program = "import sys; sys.modules['triton'] = None; import models, models.kernels.ops"
+    subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
