@@ -33,7 +33,7 @@ class Arguments:
     the paper's data can confirm or deny a number."""
 
     seeds: int = 0
-    """How many seeds (0, 1, 2, ...). 0 stands for 3 with the paper budget and for 1 otherwise."""
+    """How many seeds (0, 1, 2, ...). 0 stands for 3 with the paper budget and for 1 otherwise and for activations."""
 
     rows: str = ""
     """Only these rows, separated by commas, such as durnn-1,lstm; see --list."""
@@ -91,7 +91,7 @@ def execute(experiment: Experiment, arguments: Arguments, console: Console, work
     recipes = recipe.load(experiment.recipe)
     rows = choose("row", arguments.rows, experiment.rows or tuple(recipes.rows))
     cells = choose("cell", arguments.cells, experiment.cells or tuple(recipes.cells))
-    seeds = list(range(arguments.seeds or SEEDS[arguments.budget]))
+    seeds = list(range(arguments.seeds or (1 if experiment.weights else SEEDS[arguments.budget])))
     place = make_place(experiment, arguments, began)
     code = 0
     if not arguments.report_only:
@@ -104,7 +104,7 @@ def execute(experiment: Experiment, arguments: Arguments, console: Console, work
         code = perform(runs, place, arguments, console, workers)
     from reproduce import report  # late: plotting libraries are slow to load and a listing needs none
 
-    report.publish(experiment, place, arguments.budget, console)
+    report.publish(experiment, place, console)
     return code
 
 

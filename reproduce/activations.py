@@ -1,0 +1,107 @@
+"""What the units of a trained network put out over one test sequence (Figures 4 to 6)."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from reproduce.entries import Entry
+from reproduce.network import Network
+from reproduce.record import Record
+from reproduce.runs import Run
+from reproduce.trainer import Place, load_weights
+
+
+@dataclass(frozen=True)
+class Layer:
+    """``values`` (T, N): the outputs of a layer, or of one half of a DuRNN layer, for one sequence."""
+
+    row: str
+    title: str
+    values: np.ndarray
+
+    @property
+    def active(self) -> float:
+        """Share of units that are positive in more than half of the steps."""
+        return float(((self.values > 0).mean(0) > 0.5).mean())
+
+    @property
+    def roughness(self) -> float:
+        """Mean step-to-step change over mean activation, over the units that are ever positive; small is smooth."""
+        alive = self.values[:, (self.values > 0).any(0)]
+        if not alive.size or len(alive) < 2:
+            return float("nan")
+        return float((np.abs(np.diff(alive, axis=0)).mean(0) / np.abs(alive).mean(0)).mean())
+
+
+def run_of(r: Record) -> Run:
+    """The run that a record came from."""
+    task = r.task.requested + ("-synthetic" if r.task.is_standin else "")
+    return Run(
+        recipe_file=r.recipe_file, row=r.row, cell=r.cell, budget=r.budget, seed=r.seed, task=task,
+        requested=r.task.requested, fingerprint=r.task.fingerprint, settings=r.recipe, sources=r.sources,
+    )  # fmt: skip
+
+
+def layers_of(entry: Entry, place: Place) -> list[Layer]:
+    """The layers of the first seed whose weights are on this machine; empty if there is none."""
+    for r in entry.records:
+        run = run_of(r)
+        weights = load_weights(run, place)
+        if weights is not None:
+            task = run.build_task()
+            network = Network(run.settings, task, place.backend)
+            network.load_state_dict(weights)
+            x, _ = next(iter(task.batches("test", 1)))
+            return capture(network, x, entry.row, _title(entry, r))
+    return []
+
+
+def _title(entry: Entry, r: Record) -> str:
+    return entry.label if r.budget == "paper" else f"{entry.label} [{r.budget} budget]"
+
+
+@torch.no_grad()
+def capture(network: Network, x: torch.Tensor, row: str, title: str) -> list[Layer]:
+    """Run one sequence (T, 1, input) and keep what every layer puts out."""
+    found: list[Layer] = []
+
+    def keep(name: str, value: Any) -> None:
+        found.append(Layer(row, f"{title}: {name}", value[:, 0].cpu().numpy()))
+
+    handles = []
+    for index, layer in enumerate(network.model.layers, 1):
+        if hasattr(layer, "between"):  # DuRNN: its short half hands h~ to this module
+            handles.append(
+                layer.between.register_forward_pre_hook(
+                    lambda _, inputs, index=index: keep(f"layer {index}, full half", inputs[0])
+                )
+            )
+        half = ", independent half" if hasattr(layer, "between") else ""
+        handles.append(
+            layer.register_forward_hook(
+                lambda _, __, output, index=index, half=half: keep(f"layer {index}{half}", output[0])
+            )
+        )
+    network.eval()
+    network(x)
+    for handle in handles:
+        handle.remove()
+    return found
+
+
+def table(layers: list[Layer]) -> str:
+    """Two numbers per panel, so that "active" and "smooth" can be compared."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["row", "panel", "units", "share_active", "roughness"])
+    for layer in layers:
+        writer.writerow(
+            [layer.row, layer.title, layer.values.shape[1], round(layer.active, 4), round(layer.roughness, 5)]
+        )
+    return out.getvalue()
