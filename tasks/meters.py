@@ -60,11 +60,10 @@ class Accuracy(Meter):
     def _sum(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, int]:
         if outputs.shape[:-1] != y.shape:
             raise ValueError(f"outputs {tuple(outputs.shape)} do not fit labels {tuple(y.shape)}")
-        counted = y != IGNORE
-        right = ((outputs.argmax(-1) == y) & counted).sum().double()
+        right = (outputs.argmax(-1) == y).sum().double()
         if outputs.isnan().any():
             right = right * math.nan
-        return right, int(counted.sum())
+        return right, int((y != IGNORE).sum())
 
     def _finish(self, mean: float) -> float:
         return 100.0 * mean

@@ -96,7 +96,7 @@ class CharacterText(Task):
             firsts = offset + per_stream * np.arange(batch_size)  # where each stream begins
             for batch in range(start, batches):
                 done = batch * self.length
-                yield self._cut(split, firsts + done, min(self.length, per_stream - done), firsts + per_stream)
+                yield self._cut(split, firsts + done, min(self.length, per_stream - done))
         else:
             if split == "train":
                 stretches = (self.count(split) - offset) // self.length
@@ -105,13 +105,13 @@ class CharacterText(Task):
                 order = np.arange(_ceil(self.count(split), self.length))
             for batch in range(start, batches):
                 firsts = offset + self.length * order[batch * batch_size : (batch + 1) * batch_size]
-                yield self._cut(split, firsts, self.length, firsts + self.length)
+                yield self._cut(split, firsts, self.length)
 
-    def _cut(self, split: str, firsts: np.ndarray, steps: int, ends: np.ndarray) -> Batch:
-        """Characters from `firsts` (B,) on, `steps` of each, as far as `ends` (B,) and the text reach."""
+    def _cut(self, split: str, firsts: np.ndarray, steps: int) -> Batch:
+        """Characters from `firsts` (B,) on, `steps` of each, as far as the text reaches."""
         text = self._texts[split]
         place = firsts + np.arange(steps)[:, None]  # (T, B)
-        inside = place < np.minimum(ends, len(text))
+        inside = place < len(text)
         if inside.all():
             x, y = text[place - 1].astype(np.int64), text[place].astype(np.int64)
         else:

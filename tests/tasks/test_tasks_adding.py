@@ -22,6 +22,13 @@ def test_the_target_is_the_sum_of_the_two_marked_numbers(length: int, markers: s
             assert bool((marks[: length // 2].sum(0) == 1).all())
 
 
+@pytest.mark.parametrize(("length", "expected"), [(5, [1 / 2] * 2 + [1 / 3] * 3), (4, [1 / 2] * 4)])
+def test_markers_in_halves_reach_every_step(length: int, expected: list[float]) -> None:
+    x, _ = next(tasks.build("adding", length=length, markers="halves", held_out=30_000).batches("test", 30_000))
+    # five standard deviations of a proportion 1 / 2 over 30,000 draws
+    assert x[..., 1].mean(1).tolist() == pytest.approx(expected, abs=5 * 0.5 / np.sqrt(30_000))
+
+
 def test_markers_anywhere_make_every_pair_equally_likely() -> None:
     T = 6
     task = tasks.build("adding", length=T, held_out=30_000)

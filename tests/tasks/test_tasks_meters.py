@@ -22,10 +22,12 @@ def test_ragged_batches_weigh_by_their_samples() -> None:
 def test_error_and_accuracy_add_up() -> None:
     logits = torch.eye(4)[[0, 1, 2, 3, 0]]
     y = torch.tensor([0, 1, 2, 0, 1])
+    padded = torch.full((3,), IGNORE)
     error, accuracy = Error(), Accuracy()
     for meter in (error, accuracy):
         meter.update(logits[:2], y[:2])
         meter.update(logits[2:], y[2:])
+        meter.update(logits[:3], padded)
     assert accuracy.value() == pytest.approx(60.0)
     assert error.value() == pytest.approx(40.0)
 
