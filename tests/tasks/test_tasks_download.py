@@ -112,7 +112,16 @@ def test_a_local_folder_comes_first_and_is_only_read(cache, offer, monkeypatch, 
 TOO_LONG = gzip.compress(CONTENTS["first.bin"] + b"x")
 
 
-@pytest.mark.parametrize("damaged", [b"junk", gzip.compress(b"x" * 10_000_000), TOO_LONG, TOO_LONG[:-3], b""])
+DAMAGED = {
+    "not gzip": b"junk",
+    "bomb": gzip.compress(b"x" * 10_000_000),
+    "too long": TOO_LONG,
+    "cut": TOO_LONG[:-3],
+    "empty": b"",
+}
+
+
+@pytest.mark.parametrize("damaged", DAMAGED.values(), ids=DAMAGED.keys())
 def test_a_damaged_local_file_is_reported_and_passed_over(cache, offer, tmp_path, capsys, damaged: bytes) -> None:
     offer(good)
     (tmp_path / "first.bin.gz").write_bytes(damaged)
