@@ -19,15 +19,21 @@ from models.kernels.build import BuildError, load
 SMALL = 1 << 18
 """Multiply-adds (or elements, for elementwise loops) below which a second thread costs more than it brings."""
 
+LARGE = 1 << 22
+"""Bytes from which the kernel is asked for large pages: first touches of small ones cost as much as the loops."""
+
+PIECE = 2048
+"""Rows (steps times samples) of a piece of the select backward, whose scratch then stays in the cache."""
+
 _SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
 _NAMES = (
     "rnn_forward",
     "rnn_backward",
     "indrnn_forward",
-    "reverse_scan",
+    "indrnn_backward",
     "select_forward",
-    "select_inputs",
-    "select_pointwise",
+    "select_backward",
+    "sum_samples",
     "lstm_forward",
     "lstm_backward",
 )
@@ -57,6 +63,7 @@ class _Library:
             for name in _NAMES:
                 for suffix in _SUFFIX.values():
                     getattr(functions, f"{name}_{suffix}").restype = ctypes.c_int
+            functions.prefer_large_pages.restype = None
             _share_threads(functions)
             self.functions = functions
             self.tried = True  # _self_check comes back through get()
@@ -96,7 +103,10 @@ def problem() -> str | None:
 
 
 def _empty(shape: tuple[int, ...], like: Tensor) -> Tensor:
-    return torch.empty(shape, dtype=like.dtype, device=like.device)
+    tensor = torch.empty(shape, dtype=like.dtype, device=like.device)
+    if tensor.nbytes >= LARGE:
+        _library.get().prefer_large_pages(ctypes.c_void_p(tensor.data_ptr()), ctypes.c_int64(tensor.nbytes))
+    return tensor
 
 
 def _call(name: str, like: Tensor, *arguments: Tensor | int | float | None) -> None:
@@ -154,7 +164,7 @@ def indrnn_forward(u: Tensor, U: Tensor, h0: Tensor) -> Tensor:
 def indrnn_backward(grad_y: Tensor, U: Tensor, h0: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     T, B, N = y.shape
     g, grad_U, grad_h0 = _empty(y.shape, y), _empty(U.shape, y), _empty(h0.shape, y)
-    _call("reverse_scan", y, grad_y, U, h0, y, g, grad_U, None, grad_h0, T, B, N, _threads(T * B * N))
+    _call("indrnn_backward", y, grad_y, U, h0, y, g, grad_U, grad_h0, T, B, N, _threads(T * B * N))
     return g, grad_U, grad_h0
 
 
@@ -179,18 +189,27 @@ def select_backward(
     grad_y: Tensor, h_short: Tensor, W_s: Tensor, U: Tensor, h0: Tensor, y: Tensor, S: Tensor, scale: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     T, B, N = y.shape
-    threads = _threads(T * B * N)
-    g, grad_U, grad_b_long, grad_h0 = (_empty(like.shape, y) for like in (y, U, U, h0))
-    _call("reverse_scan", y, grad_y, U, h0, y, g, grad_U, grad_b_long, grad_h0, T, B, N, threads)
-    grad_a, grad_b_thre = _empty(y.shape, y), _empty((), y)
-    i = grad_a  # S ∘ h~ lives here until its product is taken
-    _call("select_inputs", y, h_short, S, i, T * B * N, threads)
-    grad_W_s = torch.mm(g.flatten(0, 1).T, i.flatten(0, 1))
-    grad_h_short = _empty(y.shape, y)
-    torch.mm(g.flatten(0, 1), W_s, out=grad_h_short.view(T * B, N))
-    _call("select_pointwise", y, h_short, S, scale, grad_h_short, grad_a, grad_b_thre, T, B, N, threads)
-    grad_W_ls = _weight_gradient(grad_a, y, h0)
-    return grad_h_short, grad_a, grad_W_ls, grad_W_s, grad_U, grad_b_thre, grad_b_long, grad_h0
+    grad_h_short, grad_a = _empty(y.shape, y), _empty(y.shape, y)
+    grad_W_ls, grad_W_s = torch.zeros_like(W_s), torch.zeros_like(W_s)
+    grad_h0, sums = torch.zeros_like(h0), y.new_zeros((3, B, N))
+    # Large N: pieces long enough that adding to the (N, N) gradients does not dominate.
+    steps = min(T, max(PIECE, 4 * N) // max(B, 1) + 1)
+    g, i = _empty((steps, B, N), y), _empty((steps, B, N), y)
+    tensors = (grad_y, h_short, W_s, U, h0, y, S, scale, g, i, grad_h_short, grad_a, grad_h0, sums)
+    threads = _threads(T * B * N * N)
+    for end in range(T, 0, -steps):
+        start = max(end - steps, 0)
+        _call("select_backward", y, *tensors, start, end, B, N, threads)
+        grad_W_s.addmm_(g[: end - start].view(-1, N).T, i[: end - start].view(-1, N))
+        if start == 0:
+            grad_W_ls.addmm_(grad_a[0].T, h0)
+        first = max(start, 1)
+        grad_W_ls.addmm_(grad_a[first:end].view(-1, N).T, y[first - 1 : end - 1].view(-1, N))
+    totals = _empty((3, N), y)
+    for per_sample, total in zip(sums, totals, strict=True):
+        _call("sum_samples", y, per_sample, total, B, N)
+    grad_U, grad_b_long = totals[0].clone(), totals[1].clone()
+    return grad_h_short, grad_a, grad_W_ls, grad_W_s, grad_U, -totals[2].sum(), grad_b_long, grad_h0
 
 
 def lstm_forward(u: Tensor, W_rec: Tensor, h0: Tensor, c0: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

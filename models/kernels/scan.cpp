@@ -4,6 +4,8 @@
 //
 // Shapes: T steps, B samples, N units; sequences are (T, B, N); y_{-1} is h0.
 
+#include <sys/mman.h>
+
 #include "vector.h"
 
 namespace durnn {
@@ -27,14 +29,19 @@ void rnn_forward(const T* u, const T* W_rec, const T* h0, T* y, Index steps, Ind
         const Index rows = last - first;
         for (Index b = 0; b < rows; ++b) std::memcpy(h + b * ld, h0 + (first + b) * N, std::size_t(N) * sizeof(T));
         for (Index t = 0; t < steps; ++t) {
-            product<T>(h, ld, rows, weights, z, ld);
+            Ahead ahead;
+            ahead.add(u + (t * B + first) * N, rows * N);
+            ahead.add(y + (t * B + first) * N, rows * N);
+            product<T>(h, ld, rows, weights, z, ld, ahead);
             for (Index b = 0; b < rows; ++b) {
                 const Index at = (t * B + first + b) * N;
-                for_vectors<T>(N, [&](Index n, auto lanes) {
-                    Vector<T> v = load<T>(u + at + n, lanes) + load<T>(z + b * ld + n);
+                const T *in = u + at, *sum = z + b * ld;
+                T *state = h + b * ld, *out = y + at;
+                for_vectors<T>(N, [=](Index n, auto lanes) {
+                    Vector<T> v = load<T>(in + n, lanes) + load<T>(sum + n);
                     v = Tanh ? tanh<T>(v) : relu(v);
-                    store<T>(h + b * ld + n, v, lanes);
-                    store<T>(y + at + n, v, lanes);
+                    store<T>(state + n, v, lanes);
+                    store<T>(out + n, v, lanes);
                 });
             }
         }
@@ -54,15 +61,24 @@ void rnn_backward(const T* grad_y, const T* W_rec, const T* y, T* grad_u, T* gra
         for (Index t = steps - 1; t >= 0; --t) {
             for (Index b = 0; b < rows; ++b) {
                 const Index at = (t * B + first + b) * N;
-                for_vectors<T>(N, [&](Index n, auto lanes) {
-                    const Vector<T> out = load<T>(y + at + n, lanes);
-                    Vector<T> v = load<T>(grad_y + at + n, lanes) + load<T>(z + b * ld + n);
-                    v = Tanh ? v * (T(1) - out * out) : where_positive(out, v);
-                    store<T>(g + b * ld + n, v, lanes);
-                    store<T>(grad_u + at + n, v, lanes);
+                const T *in = grad_y + at, *output = y + at, *sum = z + b * ld;
+                T *state = g + b * ld, *out = grad_u + at;
+                for_vectors<T>(N, [=](Index n, auto lanes) {
+                    const Vector<T> value = load<T>(output + n, lanes);
+                    Vector<T> v = load<T>(in + n, lanes) + load<T>(sum + n);
+                    v = Tanh ? v * (T(1) - value * value) : where_positive(value, v);
+                    store<T>(state + n, v, lanes);
+                    store<T>(out + n, v, lanes);
                 });
             }
-            product<T>(g, ld, rows, weights, z, ld);
+            Ahead ahead;
+            if (t > 0) {
+                const Index next = ((t - 1) * B + first) * N;
+                ahead.add(grad_y + next, rows * N);
+                ahead.add(y + next, rows * N);
+                ahead.add(grad_u + next, rows * N);
+            }
+            product<T>(g, ld, rows, weights, z, ld, ahead);
         }
         for (Index b = 0; b < rows; ++b)
             std::memcpy(grad_h0 + (first + b) * N, z + b * ld, std::size_t(N) * sizeof(T));
@@ -76,39 +92,46 @@ void indrnn_forward(const T* u, const T* U, const T* h0, T* y, Index steps, Inde
         for (Index t = 0; t < steps; ++t)
             for (Index b = first; b < last; ++b) {
                 const Index at = (t * B + b) * N;
-                const T* before = t ? y + at - B * N : h0 + b * N;
-                for_vectors<T>(N, [&](Index n, auto lanes) {
-                    const Vector<T> v = load<T>(U + n, lanes) * load<T>(before + n, lanes);
-                    store<T>(y + at + n, relu(load<T>(u + at + n, lanes) + v), lanes);
+                const T *in = u + at, *before = t ? y + at - B * N : h0 + b * N, *factor = U;
+                T* out = y + at;
+                for_vectors<T>(N, [=](Index n, auto lanes) {
+                    const Vector<T> v = load<T>(factor + n, lanes) * load<T>(before + n, lanes);
+                    store<T>(out + n, relu(load<T>(in + n, lanes) + v), lanes);
                 });
             }
     });
 }
 
-// g_t = [y_t > 0] ∘ (grad_y_t + U ∘ g_{t+1}); grad_b (may be null) is Σ g_t, product (may be null) is S ∘ h~.
+// One sample's step of g_t = [y_t > 0] ∘ (grad_y_t + U ∘ g_{t+1}); `carried` holds U ∘ g_{t+1} and then U ∘ g_t.
+template <class T, class Store>
+inline void reverse_step(const T* grad_y, const T* U, const T* y, const T* before, T* carried, T* sum_U, T* sum_b,
+                         Index N, Store put) {
+    for_vectors<T>(N, [=](Index n, auto lanes) {
+        const Vector<T> in = load<T>(grad_y + n, lanes) + load<T>(carried + n, lanes);
+        const Vector<T> g = where_positive(load<T>(y + n, lanes), in);
+        store<T>(carried + n, g * load<T>(U + n, lanes), lanes);
+        store<T>(sum_U + n, load<T>(sum_U + n, lanes) + g * load<T>(before + n, lanes), lanes);
+        if (sum_b) store<T>(sum_b + n, load<T>(sum_b + n, lanes) + g, lanes);
+        put(n, g, lanes);
+    });
+}
+
 template <class T>
-void reverse_scan(const T* grad_y, const T* U, const T* h0, const T* y, T* g, T* grad_U, T* grad_b, T* grad_h0,
-                  Index steps, Index B, Index N, Index threads) {
-    Buffer<T> sum_U(B * N), sum_b(B * N);
-    for_slabs(B, threads, [&, grad_y, U, h0, y, g, grad_h0](Index first, Index last) {
+void indrnn_backward(const T* grad_y, const T* U, const T* h0, const T* y, T* grad_u, T* grad_U, T* grad_h0,
+                     Index steps, Index B, Index N, Index threads) {
+    Buffer<T> sum_U(B * N);
+    for_slabs(B, threads, [&, grad_y, U, h0, y, grad_u, grad_h0](Index first, Index last) {
+        std::memset(grad_h0 + first * N, 0, std::size_t((last - first) * N) * sizeof(T));
         for (Index t = steps - 1; t >= 0; --t)
             for (Index b = first; b < last; ++b) {
                 const Index at = (t * B + b) * N;
-                const T* before = t ? y + at - B * N : h0 + b * N;
-                T *sU = sum_U.data() + b * N, *sb = sum_b.data() + b * N, *carried = grad_h0 + b * N;
-                for_vectors<T>(N, [&](Index n, auto lanes) {
-                    Vector<T> v = load<T>(grad_y + at + n, lanes);
-                    if (t + 1 < steps) v += load<T>(carried + n, lanes);
-                    v = where_positive(load<T>(y + at + n, lanes), v);
-                    store<T>(g + at + n, v, lanes);
-                    store<T>(carried + n, v * load<T>(U + n, lanes), lanes);
-                    store<T>(sU + n, load<T>(sU + n, lanes) + v * load<T>(before + n, lanes), lanes);
-                    store<T>(sb + n, load<T>(sb + n, lanes) + v, lanes);
-                });
+                T* out = grad_u + at;
+                reverse_step<T>(grad_y + at, U, y + at, t ? y + at - B * N : h0 + b * N, grad_h0 + b * N,
+                                sum_U.data() + b * N, static_cast<T*>(nullptr), N,
+                                [=](Index n, Vector<T> g, auto lanes) { store<T>(out + n, g, lanes); });
             }
     });
     sum_samples(sum_U.data(), grad_U, B, N);
-    if (grad_b) sum_samples(sum_b.data(), grad_b, B, N);
 }
 
 // S_t = relu(mm(a_t + W_ls y_{t-1}) − b_thre), y_t = relu(W_s (S_t ∘ h~_t) + U ∘ y_{t-1} + b_long)
@@ -125,14 +148,19 @@ void select_forward(const T* h_short, const T* a, const T* W_ls, const T* W_s, c
         const T threshold = *b_thre;
         for (Index b = 0; b < rows; ++b) std::memcpy(h + b * ld, h0 + (first + b) * N, std::size_t(N) * sizeof(T));
         for (Index t = 0; t < steps; ++t) {
-            product<T>(h, ld, rows, from_long, z, ld);
+            Ahead ahead;
+            ahead.add(a + (t * B + first) * N, rows * N);
+            ahead.add(h_short + (t * B + first) * N, rows * N);
+            ahead.add(S + (t * B + first) * N, rows * N);
+            product<T>(h, ld, rows, from_long, z, ld, ahead);
             for (Index b = 0; b < rows; ++b) {
                 const Index at = (t * B + first + b) * N;
-                T* v = z + b * ld;
-                const T start = v[0] + a[at];
+                const T *in = a + at, *short_memory = h_short + at;
+                T *v = z + b * ld, *selected = i + b * ld, *out = S + at;
+                const T start = v[0] + in[0];
                 Vector<T> low = broadcast<T>(start), high = low;
                 for_vectors<T>(N, [&](Index n, auto lanes) {
-                    const Vector<T> sum = load<T>(v + n) + load<T>(a + at + n, lanes);
+                    const Vector<T> sum = load<T>(v + n) + load<T>(in + n, lanes);
                     store<T>(v + n, sum);
                     if constexpr (std::is_same_v<decltype(lanes), Full>) {
                         low = sum < low ? sum : low;
@@ -143,69 +171,88 @@ void select_forward(const T* h_short, const T* a, const T* W_ls, const T* W_s, c
                         high = part > high ? part : high;
                     }
                 });
-                T minimum = low[0], maximum = high[0];
-                for (int n = 1; n < width<T>; ++n) {
-                    minimum = low[n] < minimum ? low[n] : minimum;
-                    maximum = high[n] > maximum ? high[n] : maximum;
-                }
+                T minimum, maximum;
+                extremes<T, vector_bytes>(reinterpret_cast<const T*>(&low), reinterpret_cast<const T*>(&high), minimum,
+                                          maximum);
                 const T range = maximum - minimum, inverse = T(1) / (range < floor ? floor : range);
                 scale[t * B + first + b] = inverse;
-                for_vectors<T>(N, [&](Index n, auto lanes) {
+                for_vectors<T>(N, [=](Index n, auto lanes) {
                     Vector<T> mm = (load<T>(v + n) - minimum) * inverse;
                     mm = mm > T(1) ? broadcast<T>(1) : mm;  // v == maximum gives exactly 1 or less, as a division does
                     const Vector<T> selection = relu(mm - threshold);
-                    store<T>(S + at + n, selection, lanes);
-                    store<T>(i + b * ld + n, selection * load<T>(h_short + at + n, lanes), lanes);
+                    store<T>(out + n, selection, lanes);
+                    store<T>(selected + n, selection * load<T>(short_memory + n, lanes), lanes);
                 });
             }
-            product<T>(i, ld, rows, from_selected, z, ld);
+            Ahead later;
+            later.add(y + (t * B + first) * N, rows * N);
+            product<T>(i, ld, rows, from_selected, z, ld, later);
             for (Index b = 0; b < rows; ++b) {
-                const Index at = (t * B + first + b) * N;
-                for_vectors<T>(N, [&](Index n, auto lanes) {
-                    Vector<T> v = load<T>(z + b * ld + n) + load<T>(U + n, lanes) * load<T>(h + b * ld + n);
-                    v = relu(v + load<T>(b_long + n, lanes));
-                    store<T>(h + b * ld + n, v, lanes);
-                    store<T>(y + at + n, v, lanes);
+                const T *sum = z + b * ld, *factor = U, *bias = b_long;
+                T *state = h + b * ld, *out = y + (t * B + first + b) * N;
+                for_vectors<T>(N, [=](Index n, auto lanes) {
+                    Vector<T> v = load<T>(sum + n) + load<T>(factor + n, lanes) * load<T>(state + n);
+                    v = relu(v + load<T>(bias + n, lanes));
+                    store<T>(state + n, v, lanes);
+                    store<T>(out + n, v, lanes);
                 });
             }
         }
     });
 }
 
-// i = S ∘ h~, over all steps
+// Steps [from, to) of the backward, last to first: g_t as above, d_t = W_sᵀ g_t, e = [S > 0] ∘ h~ ∘ d ->
+// grad_h_short = S ∘ d, grad_a = scale ∘ e. For the caller's weight gradients g_t and i_t = S_t ∘ h~_t are left in g
+// and i (steps counted from `from`). `sums` (3, B, N) adds up g ∘ y_{t-1}, g, e; `carried` (B, N) links the pieces.
 template <class T>
-void select_inputs(const T* h_short, const T* S, T* i, Index count, Index threads) {
-    for_slabs(count, threads, [=](Index first, Index last) {
-        for_vectors<T>(last - first, [&](Index n, auto lanes) {
-            store<T>(i + first + n, load<T>(S + first + n, lanes) * load<T>(h_short + first + n, lanes), lanes);
-        });
-    });
-}
-
-// d = W_sᵀ g arrives in grad_h_short and leaves as S ∘ d; grad_a = scale ∘ e, grad_b_thre = −Σ e, e = [S > 0] ∘ h~ ∘ d
-template <class T>
-void select_pointwise(const T* h_short, const T* S, const T* scale, T* grad_h_short, T* grad_a, T* grad_b_thre,
-                      Index steps, Index B, Index N, Index threads) {
-    Buffer<T> sums(B * N), total(N);
-    for_slabs(B, threads, [&, h_short, S, scale, grad_h_short, grad_a](Index first, Index last) {
-        for (Index t = 0; t < steps; ++t)
-            for (Index b = first; b < last; ++b) {
-                const Index at = (t * B + b) * N;
-                const T inverse = scale[t * B + b];
-                T* sum = sums.data() + b * N;
-                for_vectors<T>(N, [&](Index n, auto lanes) {
-                    const Vector<T> selection = load<T>(S + at + n, lanes), d = load<T>(grad_h_short + at + n, lanes);
-                    const Vector<T> e = where_positive(selection, load<T>(h_short + at + n, lanes) * d);
-                    store<T>(grad_h_short + at + n, selection * d, lanes);
-                    store<T>(grad_a + at + n, e * inverse, lanes);
+void select_backward(const T* grad_y, const T* h_short, const T* W_s, const T* U, const T* h0, const T* y, const T* S,
+                     const T* scale, T* g, T* i, T* grad_h_short, T* grad_a, T* carried, T* sums, Index from, Index to,
+                     Index B, Index N, Index threads) {
+    const Index ld = padded<T>(N);
+    Packed<T> weights(W_s, N, N, N, 1);
+    Buffer<T> inputs(B * ld), products(B * ld);
+    for_slabs(B, threads, [&](Index first, Index last) {
+        T *x = inputs.data() + first * ld, *d = products.data() + first * ld;
+        const Index rows = last - first;
+        for (Index t = to - 1; t >= from; --t) {
+            for (Index b = 0; b < rows; ++b) {
+                const Index sample = first + b, at = (t * B + sample) * N, piece = ((t - from) * B + sample) * N;
+                const T *selection = S + at, *short_memory = h_short + at;
+                T *out = g + piece, *input = i + piece, *state = x + b * ld;
+                const auto put = [=](Index n, Vector<T> v, auto lanes) {
+                    store<T>(out + n, v, lanes);
+                    store<T>(state + n, v, lanes);
+                    store<T>(input + n, load<T>(selection + n, lanes) * load<T>(short_memory + n, lanes), lanes);
+                };
+                reverse_step<T>(grad_y + at, U, y + at, t ? y + at - B * N : h0 + sample * N, carried + sample * N,
+                                sums + sample * N, sums + (B + sample) * N, N, put);
+            }
+            Ahead ahead;
+            ahead.add(grad_h_short + (t * B + first) * N, rows * N);
+            ahead.add(grad_a + (t * B + first) * N, rows * N);
+            if (t > 0) {
+                const Index next = ((t - 1) * B + first) * N;
+                ahead.add(grad_y + next, rows * N);
+                ahead.add(t > 1 ? y + next - B * N : h0 + first * N, rows * N);
+                ahead.add(S + next, rows * N);
+                ahead.add(h_short + next, rows * N);
+            }
+            product<T>(x, ld, rows, weights, d, ld, ahead);
+            for (Index b = 0; b < rows; ++b) {
+                const Index sample = first + b, at = (t * B + sample) * N;
+                const T inverse = scale[t * B + sample];
+                const T *gate = S + at, *short_memory = h_short + at, *in = d + b * ld;
+                T *sum = sums + (2 * B + sample) * N, *out_short = grad_h_short + at, *out_a = grad_a + at;
+                for_vectors<T>(N, [=](Index n, auto lanes) {
+                    const Vector<T> selection = load<T>(gate + n, lanes), v = load<T>(in + n);
+                    const Vector<T> e = where_positive(selection, load<T>(short_memory + n, lanes) * v);
+                    store<T>(out_short + n, selection * v, lanes);
+                    store<T>(out_a + n, e * inverse, lanes);
                     store<T>(sum + n, load<T>(sum + n, lanes) + e, lanes);
                 });
             }
+        }
     });
-    sum_samples(sums.data(), total.data(), B, N);
-    T sum = 0;
-    for (Index n = 0; n < N; ++n) sum -= total.data()[n];
-    *grad_b_thre = sum;
 }
 
 // [i f g o] = u_t + W_rec y_{t-1}, c_t = σ(f) ∘ c_{t-1} + σ(i) ∘ tanh(g), y_t = σ(o) ∘ tanh(c_t)
@@ -220,14 +267,19 @@ void lstm_forward(const T* u, const T* W_rec, const T* h0, const T* c0, T* y, T*
         const Index rows = last - first;
         for (Index b = 0; b < rows; ++b) std::memcpy(h + b * ld, h0 + (first + b) * N, std::size_t(N) * sizeof(T));
         for (Index t = 0; t < steps; ++t) {
-            product<T>(h, ld, rows, weights, z, ldz);
+            Ahead ahead;
+            ahead.add(u + 4 * (t * B + first) * N, 4 * rows * N);
+            ahead.add(gates + 4 * (t * B + first) * N, 4 * rows * N);
+            ahead.add(cells + (t * B + first) * N, rows * N);
+            ahead.add(y + (t * B + first) * N, rows * N);
+            product<T>(h, ld, rows, weights, z, ldz, ahead);
             for (Index b = 0; b < rows; ++b) {
                 const Index at = (t * B + first + b) * N;
                 const T *in = u + 4 * at, *v = z + b * ldz;
                 const T* before = t ? cells + at - B * N : c0 + (first + b) * N;
-                T* out = gates + 4 * at;
-                for_vectors<T>(N, [&](Index n, auto lanes) {
-                    const auto sum = [&](Index q) {
+                T *out = gates + 4 * at, *cell = cells + at, *state = h + b * ld, *output = y + at;
+                for_vectors<T>(N, [=](Index n, auto lanes) {
+                    const auto sum = [=](Index q) {
                         return load<T>(in + q * N + n, lanes) + load<T>(v + q * N + n, lanes);
                     };
                     const Vector<T> i = sigmoid<T>(sum(0)), f = sigmoid<T>(sum(1)), g = tanh<T>(sum(2)),
@@ -237,9 +289,9 @@ void lstm_forward(const T* u, const T* W_rec, const T* h0, const T* c0, T* y, T*
                     store<T>(out + N + n, f, lanes);
                     store<T>(out + 2 * N + n, g, lanes);
                     store<T>(out + 3 * N + n, o, lanes);
-                    store<T>(cells + at + n, c, lanes);
-                    store<T>(h + b * ld + n, out_h, lanes);
-                    store<T>(y + at + n, out_h, lanes);
+                    store<T>(cell + n, c, lanes);
+                    store<T>(state + n, out_h, lanes);
+                    store<T>(output + n, out_h, lanes);
                 });
             }
         }
@@ -263,12 +315,13 @@ void lstm_backward(const T* grad_y, const T* grad_c, const T* W_rec, const T* c0
             for (Index b = 0; b < rows; ++b) {
                 const Index at = (t * B + first + b) * N;
                 const T *in = gates + 4 * at, *before = t ? cells + at - B * N : c0 + (first + b) * N;
+                const T *cell = cells + at, *grad = grad_y + at, *sum = dh + b * ld;
                 T *out = grad_u + 4 * at, *v = dz + b * ldg, *carried = grad_c0 + (first + b) * N;
-                for_vectors<T>(N, [&](Index n, auto lanes) {
+                for_vectors<T>(N, [=](Index n, auto lanes) {
                     const Vector<T> i = load<T>(in + n, lanes), f = load<T>(in + N + n, lanes),
                                     g = load<T>(in + 2 * N + n, lanes), o = load<T>(in + 3 * N + n, lanes);
-                    const Vector<T> tanh_c = tanh<T>(load<T>(cells + at + n, lanes));
-                    const Vector<T> d_h = load<T>(grad_y + at + n, lanes) + load<T>(dh + b * ld + n);
+                    const Vector<T> tanh_c = tanh<T>(load<T>(cell + n, lanes));
+                    const Vector<T> d_h = load<T>(grad + n, lanes) + load<T>(sum + n);
                     const Vector<T> d_c = load<T>(carried + n, lanes) + d_h * o * (T(1) - tanh_c * tanh_c);
                     const Vector<T> parts[4] = {d_c * g * i * (T(1) - i),
                                                 d_c * load<T>(before + n, lanes) * f * (T(1) - f),
@@ -280,7 +333,15 @@ void lstm_backward(const T* grad_y, const T* grad_c, const T* W_rec, const T* c0
                     store<T>(carried + n, d_c * f, lanes);
                 });
             }
-            product<T>(dz, ldg, rows, weights, dh, ld);
+            Ahead ahead;
+            if (t > 0) {
+                const Index next = ((t - 1) * B + first) * N;
+                ahead.add(gates + 4 * next, 4 * rows * N);
+                ahead.add(grad_u + 4 * next, 4 * rows * N);
+                ahead.add(grad_y + next, rows * N);
+                ahead.add(t > 1 ? cells + next - B * N : c0 + first * N, rows * N);
+            }
+            product<T>(dz, ldg, rows, weights, dh, ld, ahead);
         }
         for (Index b = 0; b < rows; ++b)
             std::memcpy(grad_h0 + (first + b) * N, dh + b * ld, std::size_t(N) * sizeof(T));
@@ -304,62 +365,59 @@ using durnn::Index;
 
 #define DURNN_C extern "C" __attribute__((visibility("default")))
 
-#define DURNN_EXPORT(T, suffix)                                                                                    \
-    DURNN_C int rnn_forward_##suffix(const T* u, const T* W_rec, const T* h0, T* y, Index steps, Index B,       \
-                                        Index N, Index tanh, Index threads) {                                     \
-        return guarded([&] {                                                                                       \
-            (tanh ? durnn::rnn_forward<T, true> : durnn::rnn_forward<T, false>)(u, W_rec, h0, y, steps, B, N,      \
-                                                                                threads);                         \
-        });                                                                                                        \
-    }                                                                                                              \
-    DURNN_C int rnn_backward_##suffix(const T* grad_y, const T* W_rec, const T* y, T* grad_u, T* grad_h0,       \
-                                         Index steps, Index B, Index N, Index tanh, Index threads) {              \
-        return guarded([&] {                                                                                       \
-            (tanh ? durnn::rnn_backward<T, true> : durnn::rnn_backward<T, false>)(grad_y, W_rec, y, grad_u,        \
-                                                                                  grad_h0, steps, B, N, threads); \
-        });                                                                                                        \
-    }                                                                                                              \
-    DURNN_C int indrnn_forward_##suffix(const T* u, const T* U, const T* h0, T* y, Index steps, Index B,        \
-                                           Index N, Index threads) {                                              \
-        return guarded([&] { durnn::indrnn_forward<T>(u, U, h0, y, steps, B, N, threads); });                      \
-    }                                                                                                              \
-    DURNN_C int reverse_scan_##suffix(const T* grad_y, const T* U, const T* h0, const T* y, T* g, T* grad_U,    \
-                                         T* grad_b, T* grad_h0, Index steps, Index B, Index N, Index threads) {   \
-        return guarded(                                                                                            \
-            [&] { durnn::reverse_scan<T>(grad_y, U, h0, y, g, grad_U, grad_b, grad_h0, steps, B, N, threads); }); \
-    }                                                                                                              \
-    DURNN_C int select_forward_##suffix(const T* h_short, const T* a, const T* W_ls, const T* W_s, const T* U,  \
-                                           const T* b_thre, const T* b_long, const T* h0, T* y, T* S, T* scale,   \
-                                           double floor, Index steps, Index B, Index N, Index threads) {          \
-        return guarded([&] {                                                                                       \
-            durnn::select_forward<T>(h_short, a, W_ls, W_s, U, b_thre, b_long, h0, y, S, scale, T(floor), steps,   \
-                                     B, N, threads);                                                              \
-        });                                                                                                        \
-    }                                                                                                              \
-    DURNN_C int select_inputs_##suffix(const T* h_short, const T* S, T* i, Index count, Index threads) {       \
-        return guarded([&] { durnn::select_inputs<T>(h_short, S, i, count, threads); });                           \
-    }                                                                                                              \
-    DURNN_C int select_pointwise_##suffix(const T* h_short, const T* S, const T* scale, T* grad_h_short,        \
-                                             T* grad_a, T* grad_b_thre, Index steps, Index B, Index N,            \
-                                             Index threads) {                                                     \
-        return guarded([&] {                                                                                       \
-            durnn::select_pointwise<T>(h_short, S, scale, grad_h_short, grad_a, grad_b_thre, steps, B, N,          \
-                                       threads);                                                                  \
-        });                                                                                                        \
-    }                                                                                                              \
-    DURNN_C int lstm_forward_##suffix(const T* u, const T* W_rec, const T* h0, const T* c0, T* y, T* c_last,    \
-                                         T* gates, T* cells, Index steps, Index B, Index N, Index threads) {      \
-        return guarded([&] {                                                                                       \
-            durnn::lstm_forward<T>(u, W_rec, h0, c0, y, c_last, gates, cells, steps, B, N, threads);               \
-        });                                                                                                        \
-    }                                                                                                              \
-    DURNN_C int lstm_backward_##suffix(const T* grad_y, const T* grad_c, const T* W_rec, const T* c0,           \
-                                          const T* gates, const T* cells, T* grad_u, T* grad_h0, T* grad_c0,      \
-                                          Index steps, Index B, Index N, Index threads) {                         \
-        return guarded([&] {                                                                                       \
-            durnn::lstm_backward<T>(grad_y, grad_c, W_rec, c0, gates, cells, grad_u, grad_h0, grad_c0, steps, B,   \
-                                    N, threads);                                                                  \
-        });                                                                                                        \
+#define DURNN_EXPORT(T, suffix)                                                                                     \
+    DURNN_C int rnn_forward_##suffix(const T* u, const T* W_rec, const T* h0, T* y, Index steps, Index B, Index N,  \
+                                     Index tanh, Index threads) {                                                  \
+        const auto run = tanh ? durnn::rnn_forward<T, true> : durnn::rnn_forward<T, false>;                         \
+        return guarded([&] { run(u, W_rec, h0, y, steps, B, N, threads); });                                        \
+    }                                                                                                               \
+    DURNN_C int rnn_backward_##suffix(const T* grad_y, const T* W_rec, const T* y, T* grad_u, T* grad_h0,           \
+                                      Index steps, Index B, Index N, Index tanh, Index threads) {                  \
+        const auto run = tanh ? durnn::rnn_backward<T, true> : durnn::rnn_backward<T, false>;                       \
+        return guarded([&] { run(grad_y, W_rec, y, grad_u, grad_h0, steps, B, N, threads); });                      \
+    }                                                                                                               \
+    DURNN_C int indrnn_forward_##suffix(const T* u, const T* U, const T* h0, T* y, Index steps, Index B, Index N,   \
+                                        Index threads) {                                                           \
+        return guarded([&] { durnn::indrnn_forward<T>(u, U, h0, y, steps, B, N, threads); });                       \
+    }                                                                                                               \
+    DURNN_C int indrnn_backward_##suffix(const T* grad_y, const T* U, const T* h0, const T* y, T* grad_u,           \
+                                         T* grad_U, T* grad_h0, Index steps, Index B, Index N, Index threads) {    \
+        return guarded(                                                                                             \
+            [&] { durnn::indrnn_backward<T>(grad_y, U, h0, y, grad_u, grad_U, grad_h0, steps, B, N, threads); });   \
+    }                                                                                                               \
+    DURNN_C int select_forward_##suffix(const T* h_short, const T* a, const T* W_ls, const T* W_s, const T* U,      \
+                                        const T* b_thre, const T* b_long, const T* h0, T* y, T* S, T* scale,       \
+                                        double floor, Index steps, Index B, Index N, Index threads) {              \
+        return guarded([&] {                                                                                        \
+            durnn::select_forward<T>(h_short, a, W_ls, W_s, U, b_thre, b_long, h0, y, S, scale, T(floor), steps, B, \
+                                     N, threads);                                                                  \
+        });                                                                                                         \
+    }                                                                                                               \
+    DURNN_C int select_backward_##suffix(const T* grad_y, const T* h_short, const T* W_s, const T* U, const T* h0,  \
+                                         const T* y, const T* S, const T* scale, T* g, T* i, T* grad_h_short,      \
+                                         T* grad_a, T* carried, T* sums, Index from, Index to, Index B, Index N,   \
+                                         Index threads) {                                                          \
+        return guarded([&] {                                                                                        \
+            durnn::select_backward<T>(grad_y, h_short, W_s, U, h0, y, S, scale, g, i, grad_h_short, grad_a,         \
+                                      carried, sums, from, to, B, N, threads);                                     \
+        });                                                                                                         \
+    }                                                                                                               \
+    DURNN_C int sum_samples_##suffix(const T* per_sample, T* total, Index B, Index N) {                             \
+        return guarded([&] { durnn::sum_samples<T>(per_sample, total, B, N); });                                    \
+    }                                                                                                               \
+    DURNN_C int lstm_forward_##suffix(const T* u, const T* W_rec, const T* h0, const T* c0, T* y, T* c_last,        \
+                                      T* gates, T* cells, Index steps, Index B, Index N, Index threads) {          \
+        return guarded([&] {                                                                                        \
+            durnn::lstm_forward<T>(u, W_rec, h0, c0, y, c_last, gates, cells, steps, B, N, threads);                \
+        });                                                                                                         \
+    }                                                                                                               \
+    DURNN_C int lstm_backward_##suffix(const T* grad_y, const T* grad_c, const T* W_rec, const T* c0,               \
+                                       const T* gates, const T* cells, T* grad_u, T* grad_h0, T* grad_c0,          \
+                                       Index steps, Index B, Index N, Index threads) {                             \
+        return guarded([&] {                                                                                        \
+            durnn::lstm_backward<T>(grad_y, grad_c, W_rec, c0, gates, cells, grad_u, grad_h0, grad_c0, steps, B, N, \
+                                    threads);                                                                      \
+        });                                                                                                         \
     }
 
 DURNN_EXPORT(float, f32)
@@ -368,4 +426,15 @@ DURNN_EXPORT(double, f64)
 DURNN_C void use_team(void* parallel) {
     durnn::team = reinterpret_cast<durnn::Team>(parallel);
     durnn::team_process = long(getpid());
+}
+
+// Large pages for fresh memory: a first touch per 2 MB instead of one per 4 kB. Only a hint.
+DURNN_C void prefer_large_pages(void* memory, Index bytes) {
+#ifdef MADV_HUGEPAGE
+    const std::uintptr_t page = 4096, start = (reinterpret_cast<std::uintptr_t>(memory) + page - 1) & ~(page - 1);
+    const std::uintptr_t end = (reinterpret_cast<std::uintptr_t>(memory) + std::uintptr_t(bytes)) & ~(page - 1);
+    if (end > start) madvise(reinterpret_cast<void*>(start), end - start, MADV_HUGEPAGE);
+#else
+    (void)memory, (void)bytes;
+#endif
 }

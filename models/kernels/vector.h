@@ -118,6 +118,8 @@ inline V where_positive(V y, V g) {
     return y <= V{} ? V{} : g;
 }
 
+constexpr double factorial(int k) { return k < 2 ? 1.0 : k * factorial(k - 1); }
+
 // e^x = 2^n e^r, |r| <= ln2/2; returns e^r − 1 by its series and 2^n, so that small x keep their relative accuracy.
 template <class T>
 inline void exp_parts(Vector<T> x, Vector<T>& expm1_r, Vector<T>& power) {
@@ -130,13 +132,9 @@ inline void exp_parts(Vector<T> x, Vector<T>& expm1_r, Vector<T>& power) {
     const Vector<T> shifted = x * T(1.4426950408889634074) + magic;
     const Vector<T> n = shifted - magic;
     const Vector<T> r = (x - n * L::ln2_high) - n * L::ln2_low;
-    T inverse_factorial[L::terms + 1];
-    inverse_factorial[0] = T(1);
-    double factorial = 1;
-    for (int k = 1; k <= L::terms; ++k) inverse_factorial[k] = T(1 / (factorial *= k));
-    Vector<T> p = broadcast<T>(inverse_factorial[L::terms]);
+    Vector<T> p = broadcast<T>(T(1 / factorial(L::terms)));
 #pragma GCC unroll 16
-    for (int k = L::terms - 1; k >= 2; --k) p = p * r + inverse_factorial[k];
+    for (int k = L::terms - 1; k >= 2; --k) p = p * r + T(1 / factorial(k));
     expm1_r = r + r * r * p;
     typename L::I bits;
     std::memcpy(&bits, &shifted, sizeof bits);
@@ -159,6 +157,56 @@ inline Vector<T> tanh(Vector<T> x) {
     const Vector<T> e = power * m + (power - T(1));  // e^2x − 1
     return e / (e + T(2));
 }
+
+// Smallest and largest lane, by halves.
+template <class T, int Bytes>
+inline void extremes(const T* low, const T* high, T& minimum, T& maximum) {
+    if constexpr (Bytes > 16) {
+        typedef T Half __attribute__((vector_size(Bytes / 2)));
+        Half a, b, c, d;
+        std::memcpy(&a, low, sizeof a);
+        std::memcpy(&b, low + Bytes / 2 / sizeof(T), sizeof b);
+        std::memcpy(&c, high, sizeof c);
+        std::memcpy(&d, high + Bytes / 2 / sizeof(T), sizeof d);
+        a = b < a ? b : a;
+        c = d > c ? d : c;
+        extremes<T, Bytes / 2>(reinterpret_cast<const T*>(&a), reinterpret_cast<const T*>(&c), minimum, maximum);
+    } else {
+        minimum = low[0], maximum = high[0];
+        for (std::size_t n = 1; n < Bytes / sizeof(T); ++n) {
+            minimum = low[n] < minimum ? low[n] : minimum;
+            maximum = high[n] > maximum ? high[n] : maximum;
+        }
+    }
+}
+
+// Memory that a step will touch after its product. The product asks for it line by line between its multiplications,
+// so that it arrives behind the arithmetic; asked for at once, it would fill the queue and stall.
+class Ahead {
+  public:
+    static constexpr Index line = 64;
+    template <class T>
+    void add(const T* from, Index count) {
+        begin_[streams_] = reinterpret_cast<const char*>(from);
+        lines_[streams_++] = (count * Index(sizeof(T)) + line - 1) / line;
+        left_ += lines_[streams_ - 1];
+    }
+    // What the next of `calls` calls should ask for.
+    void take(Index calls, const char*& begin, const char*& end) {
+        begin = end = nullptr;
+        if (left_ == 0) return;
+        Index share = (left_ + calls - 1) / calls;
+        if (share > lines_[now_]) share = lines_[now_];
+        begin = begin_[now_];
+        end = begin_[now_] += share * line;
+        left_ -= share;
+        if ((lines_[now_] -= share) == 0) ++now_;
+    }
+
+  private:
+    const char* begin_[6];
+    Index lines_[6], streams_ = 0, now_ = 0, left_ = 0;
+};
 
 // Cache-line aligned scratch; throws std::bad_alloc.
 template <class T>
@@ -208,7 +256,7 @@ class Packed {
 // R rows times P neighbouring panels. Every element sums over k in ascending order whatever R and P are, so the
 // result does not depend on how rows are dealt to threads.
 template <class T, int R, int P>
-void block(const T* x, Index ldx, const T* w, Index K, T* z, Index ldz) {
+void block(const T* x, Index ldx, const T* w, Index K, T* z, Index ldz, const char* ahead, const char* ahead_end) {
     constexpr int C = 2 * P;
     Vector<T> sum[R][C];
 #pragma GCC unroll 16
@@ -216,7 +264,7 @@ void block(const T* x, Index ldx, const T* w, Index K, T* z, Index ldz) {
 #pragma GCC unroll 16
         for (int c = 0; c < C; ++c) sum[r][c] = Vector<T>{};
     const Index stride = K * panel<T>;
-    for (Index k = 0; k < K; ++k) {
+    const auto add = [&](Index k) __attribute__((always_inline)) {
         Vector<T> weight[C];
 #pragma GCC unroll 16
         for (int c = 0; c < C; ++c)
@@ -227,6 +275,13 @@ void block(const T* x, Index ldx, const T* w, Index K, T* z, Index ldz) {
 #pragma GCC unroll 16
             for (int c = 0; c < C; ++c) sum[r][c] += value * weight[c];
         }
+    };
+    for (Index k = 0; k < K; ++k) {
+        if (ahead < ahead_end) {
+            __builtin_prefetch(ahead, 0, 2);
+            ahead += Ahead::line;
+        }
+        add(k);
     }
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r)
@@ -235,43 +290,49 @@ void block(const T* x, Index ldx, const T* w, Index K, T* z, Index ldz) {
 }
 
 template <class T, int P>
-void dispatch_block(Index R, const T* x, Index ldx, const T* w, Index K, T* z, Index ldz) {
+void dispatch_block(Index R, const T* x, Index ldx, const T* w, Index K, T* z, Index ldz, const char* from,
+                    const char* to) {
     switch (R) {
-        case 1: return block<T, 1, P>(x, ldx, w, K, z, ldz);
-        case 2: return block<T, 2, P>(x, ldx, w, K, z, ldz);
-        case 3: return block<T, 3, P>(x, ldx, w, K, z, ldz);
+        case 1: return block<T, 1, P>(x, ldx, w, K, z, ldz, from, to);
+        case 2: return block<T, 2, P>(x, ldx, w, K, z, ldz, from, to);
+        case 3: return block<T, 3, P>(x, ldx, w, K, z, ldz, from, to);
         default: break;
     }
     if constexpr (P == 1) switch (R) {
-        case 4: return block<T, 4, P>(x, ldx, w, K, z, ldz);
-        case 5: return block<T, 5, P>(x, ldx, w, K, z, ldz);
-        case 6: return block<T, 6, P>(x, ldx, w, K, z, ldz);
+        case 4: return block<T, 4, P>(x, ldx, w, K, z, ldz, from, to);
+        case 5: return block<T, 5, P>(x, ldx, w, K, z, ldz, from, to);
+        case 6: return block<T, 6, P>(x, ldx, w, K, z, ldz, from, to);
         default: break;
     }
     if constexpr (P == 1 && max_rows > 6) switch (R) {
-        case 7: return block<T, 7, P>(x, ldx, w, K, z, ldz);
-        case 8: return block<T, 8, P>(x, ldx, w, K, z, ldz);
-        case 9: return block<T, 9, P>(x, ldx, w, K, z, ldz);
-        case 10: return block<T, 10, P>(x, ldx, w, K, z, ldz);
-        case 11: return block<T, 11, P>(x, ldx, w, K, z, ldz);
-        case 12: return block<T, 12, P>(x, ldx, w, K, z, ldz);
+        case 7: return block<T, 7, P>(x, ldx, w, K, z, ldz, from, to);
+        case 8: return block<T, 8, P>(x, ldx, w, K, z, ldz, from, to);
+        case 9: return block<T, 9, P>(x, ldx, w, K, z, ldz, from, to);
+        case 10: return block<T, 10, P>(x, ldx, w, K, z, ldz, from, to);
+        case 11: return block<T, 11, P>(x, ldx, w, K, z, ldz, from, to);
+        case 12: return block<T, 12, P>(x, ldx, w, K, z, ldz, from, to);
         default: break;
     }
 }
 
 // z (rows, columns) = x (rows, K) times the packed weights; z has whole panels of columns.
 template <class T>
-void product(const T* x, Index ldx, Index rows, Packed<T>& weights, T* z, Index ldz) {
+void product(const T* x, Index ldx, Index rows, Packed<T>& weights, T* z, Index ldz, Ahead& ahead) {
     const Index blocks = (rows + max_rows - 1) / max_rows, K = weights.K;
-    Index p = 0;
-    if (rows <= 3 && max_rows > 6)  // few rows: more columns at once, to have enough independent sums
-        for (; p + 2 <= weights.panels; p += 2)
-            dispatch_block<T, 2>(rows, x, ldx, weights[p], K, z + p * panel<T>, ldz);
-    for (; p < weights.panels; ++p) {
+    // Few rows: two panels at once, to have enough independent sums.
+    const Index pairs = rows <= 3 && max_rows > 6 ? weights.panels / 2 : 0;
+    Index calls = pairs + (weights.panels - 2 * pairs) * blocks;
+    const char *from, *to;
+    for (Index p = 0; p < 2 * pairs; p += 2) {
+        ahead.take(calls--, from, to);
+        dispatch_block<T, 2>(rows, x, ldx, weights[p], K, z + p * panel<T>, ldz, from, to);
+    }
+    for (Index p = 2 * pairs; p < weights.panels; ++p) {
         Index r = 0;
-        for (Index b = 0; b < blocks; ++b) {  // blocks of nearly equal height
+        for (Index b = 0; b < blocks; ++b) {  // of nearly equal height
             const Index R = rows / blocks + (b < rows % blocks);
-            dispatch_block<T, 1>(R, x + r * ldx, ldx, weights[p], K, z + r * ldz + p * panel<T>, ldz);
+            ahead.take(calls--, from, to);
+            dispatch_block<T, 1>(R, x + r * ldx, ldx, weights[p], K, z + r * ldz + p * panel<T>, ldz, from, to);
             r += R;
         }
     }
