@@ -53,7 +53,10 @@ def curves(experiment: Experiment, entries: list[Entry], folder: Path) -> list[P
         axis.axhline(CHANCE, color="0.4", linewidth=0.9, linestyle=":")
         axis.set(yscale="log", title=label, xlabel="updates", ylabel="mean squared error (validation)")
         axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-        if missing:
+        axis.set_xlim(left=0)
+        if len(missing) == len(here):
+            axis.text(0.5, 0.5, "not run", transform=axis.transAxes, ha="center", va="center", color="0.35")
+        elif missing:
             axis.text(
                 0.98, 0.97, "not run: " + ", ".join(missing), transform=axis.transAxes, ha="right", va="top",
                 fontsize=6.5, color="0.35", wrap=True,

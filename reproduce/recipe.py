@@ -146,7 +146,7 @@ def load(name: str, folder: Path = RECIPES) -> Recipe:
 def _check_block(recipe: Recipe, number: int, block: dict[str, Any]) -> None:
     where = f"{recipe.name}.toml, settings block {number}"
     source = block.get("source", "")
-    if not (isinstance(source, str) and source.startswith(SOURCES) and len(source.split(":", 1)[1].strip()) > 2):
+    if not (isinstance(source, str) and source.startswith(SOURCES) and len(source.split(":", 1)[1].strip()) > 1):
         raise ValueError(f"{where}: source is {source!r}; it must start with one of {', '.join(SOURCES)} and say where")
     allowed = [*Settings.model_fields, *SELECTORS, "source"]
     for key in block:
@@ -171,7 +171,8 @@ def nearest(name: str, names: Any) -> str:
 
 def explain(error: ValidationError) -> str:
     """A pydantic error as one sentence."""
-    first = error.errors()[0]
+    # a misspelt key also makes the right one missing; the misspelling is what helps
+    first = min(error.errors(), key=lambda entry: entry["type"] != "extra_forbidden")
     place = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
         key = str(first["loc"][-1])

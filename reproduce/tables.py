@@ -218,9 +218,8 @@ def terminal(experiment: Experiment, entries: list[Entry]) -> Table:
         columns = [label]
         for cell in labels:
             here = cells[cell]
-            mine, words = (
-                "\n".join(lines) for lines in ((ours(e, True) for e in here), (e.verdict.word for e in here))
-            )
+            mine = "\n".join(ours(e, short=True) for e in here)
+            words = "\n".join(e.verdict.word for e in here)
             columns += [here[0].printed, mine, words] if printed else [mine]
         table.add_row(*map(escape_markup, columns))
     return table

@@ -332,7 +332,7 @@ def test_statistics_are_re_estimated_from_training_data():
 
 
 def test_time_limit_saves_and_stops(tmp_path):
-    run, place = make_run(updates=100_000), make_place(tmp_path, deadline=time.time() + 0.2)
+    run, place = make_run(updates=100_000, evaluate_every=1), make_place(tmp_path, deadline=time.time() + 0.2)
     stopped = train(run, place)
     assert (stopped.status, stopped.record.ended_by) == ("unfinished", "the time limit")
     assert checkpoint.latest_step(run.folder(place.runs)) == stopped.record.steps_done

@@ -1,0 +1,86 @@
+"""Records go out and come in whole, or are reported and left alone."""
+
+import json
+
+import jsonschema
+import pytest
+from reproduce_samples import make_record
+
+from reproduce import record
+
+
+def damage(path, how):
+    data = json.loads(path.read_text())
+    if how == "edited":
+        data["test"] = 0.96
+    elif how == "other version":
+        data["format"] = 2
+    elif how == "unknown key":
+        data["best_test_epoch"] = 3
+    elif how == "missing key":
+        del data["seed"]
+    elif how == "wrong type":
+        data["seed"] = "zero"
+    path.write_text(json.dumps(data)[: -20 if how == "half-written" else None])
+    if how == "empty":
+        path.write_text("")
+    elif how == "binary":
+        path.write_bytes(b"\xff\xfe\x00")
+    elif how == "no record":
+        path.write_text("[1, 2]")
+
+
+def test_round_trip(tmp_path):
+    made = make_record()
+    path = record.write(made, tmp_path)
+    assert record.read(path) == made
+    jsonschema.validate(json.loads(path.read_text()), json.loads(record.SCHEMA.read_text()))
+
+
+def test_committed_schema_is_that_of_the_code():
+    assert record.SCHEMA.read_text() == record.schema()
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "edited",
+        "other version",
+        "unknown key",
+        "missing key",
+        "wrong type",
+        "half-written",
+        "empty",
+        "binary",
+        "no record",
+    ],
+)
+def test_bad_records_are_reported_and_kept(tmp_path, how):
+    good = record.write(make_record(seed=1), tmp_path)
+    bad = record.write(make_record(seed=2), tmp_path)
+    damage(bad, how)
+    before = bad.read_bytes()
+    found = record.read_all(tmp_path)
+    assert [r.seed for r in found.good] == [1]
+    (problem,) = found.problems
+    assert bad.name in problem
+    assert "\n" not in problem
+    assert bad.read_bytes() == before
+    assert good.exists()
+
+
+def test_copy_of_a_record_counts_once(tmp_path):
+    path = record.write(make_record(), tmp_path)
+    (tmp_path / "copy.json").write_bytes(path.read_bytes())
+    found = record.read_all(tmp_path)
+    assert len(found.good) == 1
+    assert "second record" in found.problems[0]
+
+
+def test_no_records_is_no_problem(tmp_path):
+    assert record.read_all(tmp_path / "nowhere") == record.Records([], [])
+
+
+def test_committed_records_can_all_be_read():
+    found = record.read_all(record.Path(record.__file__).parents[1] / "results" / "records")
+    assert found.problems == []
