@@ -1,0 +1,153 @@
+"""The scripts as a user meets them."""
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from rich.console import Console
+
+import tasks
+from reproduce import cli, record, runs
+from reproduce.cli import Arguments, choose, execute, parse_duration
+from reproduce.experiments import EXPERIMENTS
+from reproduce.runs import ROOT
+from reproduce.workers import Inline
+from tasks.download import DataError
+
+SCRIPTS = sorted(EXPERIMENTS)
+
+
+@pytest.fixture
+def no_data(monkeypatch):
+    """Only what can be generated can be had."""
+    original = tasks.build
+
+    def build(name, **options):
+        if name != "adding" and not name.endswith("-synthetic"):
+            raise DataError(f"no {name} here.")
+        return original(name, **options)
+
+    runs._build_task.cache_clear()
+    monkeypatch.setattr(tasks, "build", build)
+    yield
+    runs._build_task.cache_clear()
+
+
+def perform(name, tmp_path, **options):
+    console = Console(record=True, width=200, file=io.StringIO())
+    arguments = Arguments(results=tmp_path / "results", runs=tmp_path / "runs", **options)
+    code = execute(EXPERIMENTS[name], arguments, console, Inline())
+    return code, console.export_text()
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_list_shows_what_would_run(name, tmp_path, no_data):
+    code, text = perform(name, tmp_path, list=True)
+    assert code == 0
+    assert "to do" in text
+    assert not (tmp_path / "runs").exists()
+    if name == "table3":
+        assert "synthetic stand-in ntu-cs-synthetic" in text
+
+
+SMOKE = {
+    "table1": {"cells": "mnist"},
+    "table2": {},
+    "table3": {"cells": "ntu-cs"},
+    "figure2": {"cells": "adding-100,adding-500"},
+    "figure3": {"cells": "adding-100"},
+    "figure4": {},
+    "figure5": {},
+    "figure6": {"rows": "indrnn-2"},
+}
+
+
+QUICKEST = ("table1", "table2", "table3", "figure2", "figure5")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICKEST else pytest.param(name, marks=pytest.mark.slow) for name in SCRIPTS]
+)
+def test_smoke_budget_runs_to_a_table(name, tmp_path, no_data):
+    code, text = perform(name, tmp_path, budget="smoke", backend="reference", **SMOKE[name])
+    assert code == 0, text
+    results = tmp_path / "results"
+    made = {path.name for path in results.glob("*.*")}
+    assert {f"{name}.md", f"{name}.csv", f"{name}.tex", "README.md"} <= made
+    if name.startswith("figure"):
+        assert (results / "figures" / f"{name}.svg").exists()
+        assert (results / "figures" / f"{name}.png").exists()
+    found = record.read_all(results / "records")
+    assert found.problems == []
+    assert {r.budget for r in found.good} == {"smoke"}
+    assert "reproduced" not in (results / f"{name}.md").read_text()
+    if name.startswith("table"):
+        assert "STAND-IN DATA" in (results / f"{name}.md").read_text().splitlines()[2]
+    if name not in ("table1", "figure5"):
+        return
+    again, text = perform(name, tmp_path, budget="smoke", backend="reference", **SMOKE[name])
+    assert again == 0
+    assert text.count("done before") == len(found.good)
+
+
+def test_smoke_never_writes_into_results():
+    place = cli.make_place(EXPERIMENTS["table1"], Arguments(budget="smoke"), 0.0)
+    assert place.records == ROOT / "runs" / "smoke" / "records"
+
+
+def test_unknown_names_are_one_sentence(tmp_path, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main("table1", ["--rows", "durn-1"])
+    assert stopped.value.code == 2
+    assert "unknown row 'durn-1'; did you mean 'durnn-1'?" in capsys.readouterr().err
+
+
+def test_durations():
+    assert [parse_duration(t) for t in ("90", "90s", "45m", "2h", "1h30m")] == [90, 90, 2700, 7200, 5400]
+    for bad in ("soon", "", "h", "2 hours"):
+        with pytest.raises(ValueError, match="is not a duration"):
+            parse_duration(bad)
+
+
+def test_choice_of_names():
+    assert choose("row", "", ("a", "b")) == ["a", "b"]
+    assert choose("row", "b, a", ("a", "b")) == ["b", "a"]
+
+
+def start(tmp_path, *options):
+    command = [
+        sys.executable, "reproduce/figure2.py", "--results", f"{tmp_path}/results", "--runs", f"{tmp_path}/runs",
+        "--rows", "indrnn-2,rnn-tanh", "--cells", "adding-100", "--backend", "reference", "--jobs", "2", *options,
+    ]  # fmt: skip
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": ""}
+    return subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def wait_for(condition, seconds=120):
+    """A bound on a hang, not a measurement."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "nothing happened"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+def test_signal_to_the_command_saves_all_runs_and_ends_cleanly(tmp_path, number):
+    process = start(tmp_path, "--budget", "paper", "--seeds", "1")
+    folders = tmp_path / "runs"
+    wait_for(lambda: len(list(folders.glob("*/lock"))) == 2)
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 3, output
+    assert "run the same command again to continue" in output
+    assert "Traceback" not in output
+    assert len(list(folders.glob("*/step-*.safetensors"))) == 2
+    for folder in folders.iterdir():
+        with runs.lock(folder) as free:
+            assert free, "a worker outlived the command"
