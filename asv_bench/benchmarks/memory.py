@@ -1,0 +1,75 @@
+"""Peak memory of one training step above what the imports take."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from pathlib import Path
+
+import torch
+
+from .cases import SHAPES, TINY, Case, Shape, device
+
+STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+PR_SET_THP_DISABLE, M_MMAP_THRESHOLD = 41, -3  # linux/prctl.h, malloc.h
+
+
+def _kilobytes(field: str) -> int:
+    found = re.search(rf"^{field}:\s+(\d+) kB", STATUS.read_text(), re.MULTILINE)
+    if found is None:
+        raise OSError(f"{STATUS} has no {field}, so peak memory cannot be measured here.")
+    return int(found[1])
+
+
+def require_host() -> None:
+    """Raise NotImplementedError, asv's word for "skip", where the kernel does not let a process reset its peak."""
+    try:
+        CLEAR.write_text("5")
+        _kilobytes("VmHWM")
+    except OSError as error:
+        raise NotImplementedError(f"peak memory cannot be measured here: {error}") from error
+
+
+def _steady_allocations() -> None:
+    """Give tensors their own pages and free them at once: huge pages and heap reuse move the peak by megabytes."""
+    libc = ctypes.CDLL(None)
+    prctl, mallopt = getattr(libc, "prctl", None), getattr(libc, "mallopt", None)
+    if prctl is not None:
+        prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)
+    if mallopt is not None:
+        mallopt(M_MMAP_THRESHOLD, 64 * 1024)
+
+
+def host_bytes(model: str, shape: Shape) -> int:
+    """Peak resident memory of one training step: weights, optimiser, data, activations, workspace.
+
+    To be called in a process that has done nothing yet. The tiny step first loads what is loaded lazily; it belongs to
+    the imports. A first step of the case itself makes the optimiser's state, the second is the one that is watched.
+    """
+    _steady_allocations()
+    Case(model, TINY).train_step()
+    before = _kilobytes("VmRSS")
+    case = Case(model, shape)
+    case.train_step()
+    CLEAR.write_text("5")  # sets the peak of this process back to what it holds now
+    case.train_step()
+    return 1024 * (_kilobytes("VmHWM") - before)
+
+
+def require_cuda() -> None:
+    if not torch.cuda.is_available():
+        raise NotImplementedError("there is no CUDA device")
+
+
+def cuda_bytes(model: str, shape: Shape) -> int:
+    """Peak of torch's CUDA allocator during one training step."""
+    case = Case(model, shape, torch.device("cuda"))
+    case.train_step()
+    torch.cuda.reset_peak_memory_stats()
+    case.train_step()
+    return torch.cuda.max_memory_allocated()
+
+
+def peak_bytes(model: str, shape: str) -> int:
+    return cuda_bytes(model, SHAPES[shape]) if device().type == "cuda" else host_bytes(model, SHAPES[shape])

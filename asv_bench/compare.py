@@ -1,0 +1,216 @@
+"""Compares two commits on this machine and says which cases got slower or hungrier.
+
+Both trees are measured by today's benchmarks, in turns: A B, B A, A B, … with new processes in between. The rule for
+time, per model × shape, over the ratios B/A of all pairs: a regression is a median beyond ``1 + threshold`` whose
+99.9 % interval (order statistics of the median, no assumption on the noise) lies above 1, seen twice: a case that is
+found slower is measured once more in new processes, and counts only if it is found slower again. For peak memory: more
+than ``threshold`` and more than 4 MiB above A. A change of the loss after three steps is reported, but no regression.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ERROR_RATE = 0.001
+BLOCK_SECONDS = 0.05
+MEMORY_NOISE = 4 * 2**20
+LOSS_NOISE = 1e-4
+
+
+class CompareError(RuntimeError):
+    """The commits cannot be compared; the message says why in one sentence."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """``launches`` pairs of new processes, each with ``rounds`` pairs of blocks per case."""
+
+    cases: tuple[tuple[str, str], ...]
+    threshold: float = 0.10
+    launches: int = 3
+    rounds: int = 5
+
+
+@dataclass
+class Timing:
+    """Seconds of a step, one entry per block, paired by position."""
+
+    before: list[float] = field(default_factory=list)
+    after: list[float] = field(default_factory=list)
+
+    @property
+    def ratios(self) -> list[float]:
+        return [b / a for a, b in zip(self.before, self.after, strict=True)]
+
+    @property
+    def ratio(self) -> float:
+        return statistics.median(self.ratios)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        return median_interval(self.ratios)
+
+    def slower(self, threshold: float) -> bool:
+        return self.ratio > 1 + threshold and self.interval[0] > 1
+
+
+def median_interval(values: Sequence[float], error_rate: float = ERROR_RATE) -> tuple[float, float]:
+    """Bounds that the true median is below or above with probability at most ``error_rate`` each."""
+    n = len(values)
+    outside, k = 0.0, 0
+    while k < n and (outside := outside + math.comb(n, k) / 2**n) <= error_rate:
+        k += 1
+    if k == 0:
+        raise ValueError(f"{n} pairs are too few for an interval of the median; use at least 10 (launches x rounds).")
+    ordered = sorted(values)
+    return ordered[k - 1], ordered[n - k]
+
+
+class Worker:
+    """A process that measures one tree."""
+
+    def __init__(self, tree: Path) -> None:
+        env = dict(os.environ, PYTHONPATH=os.pathsep.join([str(tree), str(HERE)]), DURNN_BENCH_TREE=str(tree))
+        self.process = subprocess.Popen(
+            [sys.executable, "-B", str(HERE / "compare_worker.py")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=env,
+        )
+
+    def ask(self, do: str, **request: Any) -> Any:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        try:
+            self.process.stdin.write(json.dumps({"do": do, **request}) + "\n")
+            self.process.stdin.flush()
+            answer = self.process.stdout.readline()
+        except BrokenPipeError:
+            answer = ""
+        if not answer:
+            what = " ".join(str(part) for part in request.values())
+            raise CompareError(f"The measuring process ended while it did {do} {what}; its message stands above.")
+        return json.loads(answer)
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+@contextmanager
+def tree_of(commit: str, repository: Path) -> Iterator[Path]:
+    """The files of a commit in a temporary folder; the repository itself is not touched."""
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as archive:
+        done = subprocess.run(
+            ["git", "-C", str(repository), "archive", "--format=tar", commit],
+            stdout=archive,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise CompareError(f"{commit!r} is not a commit of {repository}: {done.stderr.strip()}")
+        archive.seek(0)
+        with tarfile.open(fileobj=archive) as files:
+            files.extractall(folder, filter="data")
+        yield Path(folder)
+
+
+def time_cases(before: Path, after: Path, cases: Sequence[tuple[str, str]], plan: Plan) -> dict[Any, Timing]:
+    found: dict[Any, Timing] = {case: Timing() for case in cases}
+    turn = 0
+    for _launch in range(plan.launches):
+        with ExitStack() as stack:
+            trees = (before, after) if turn % 2 == 0 else (after, before)
+            workers = {tree: stack.enter_context(Worker(tree)) for tree in trees}
+            for (model, shape), timing in found.items():
+                request = {"model": model, "shape": shape}
+                once = workers[before].ask("time", steps=1, **request)
+                workers[after].ask("time", steps=1, **request)
+                steps = max(1, min(20, math.ceil(BLOCK_SECONDS / once)))
+                for _round in range(plan.rounds):
+                    sides = [(before, timing.before), (after, timing.after)]
+                    for tree, blocks in sides if turn % 2 == 0 else reversed(sides):
+                        blocks.append(workers[tree].ask("time", steps=steps, **request))
+                    turn += 1
+    return found
+
+
+def observe_cases(before: Path, after: Path, cases: Sequence[tuple[str, str]]) -> dict[Any, list[dict[str, Any]]]:
+    with Worker(before) as first, Worker(after) as second:
+        return {
+            (model, shape): [worker.ask("observe", model=model, shape=shape) for worker in (first, second)]
+            for model, shape in cases
+        }
+
+
+def registered_in(tree: Path) -> list[str]:
+    with Worker(tree) as worker:
+        return worker.ask("names")
+
+
+def compare(before: Path, after: Path, plan: Plan) -> int:
+    """Measure, print one line per case, and return the number of regressions."""
+    median_interval([1.0] * plan.launches * plan.rounds)  # too few pairs: say so before measuring
+    names = [registered_in(before), registered_in(after)]
+    cases = [case for case in plan.cases if all(case[0] in known for known in names)]
+    for model in sorted({case[0] for case in plan.cases} & (set(names[0]) ^ set(names[1]))):
+        print(f"{model}: only in {'A' if model in names[0] else 'B'}, not compared")
+    if not cases:
+        raise CompareError("The two commits have none of the chosen models in common.")
+    timings = time_cases(before, after, cases, plan)
+    suspects = [case for case, timing in timings.items() if timing.slower(plan.threshold)]
+    confirmed: set[Any] = set()
+    if suspects:
+        print(f"{len(suspects)} of {len(cases)} cases look slower; measuring them once more …", flush=True)
+        second = time_cases(before, after, suspects, plan)
+        confirmed = {case for case, timing in second.items() if timing.slower(plan.threshold)}
+    return _report(timings, confirmed, observe_cases(before, after, cases), plan)
+
+
+def _report(timings: dict[Any, Timing], slower: set[Any], seen: dict[Any, list[dict[str, Any]]], plan: Plan) -> int:
+    titles = f"{'A ms':>9} {'B ms':>9} {'B/A':>7} {'99.9 % interval':>17} {'MiB A':>8} {'MiB B':>8}"
+    print(f"{'model':14} {'shape':16} {titles}")
+    regressions = 0
+    for case, timing in timings.items():
+        first, second = seen[case]
+        notes = ["SLOWER"] if case in slower else []
+        if first["bytes"] and second["bytes"]:
+            more = second["bytes"] - first["bytes"]
+            if more > MEMORY_NOISE and more > plan.threshold * first["bytes"]:
+                notes.append("MORE MEMORY")
+        regressions += bool(notes)
+        if None in (first["loss"], second["loss"]):
+            if first["loss"] != second["loss"]:
+                notes.append("fails in A only" if first["loss"] is None else "fails in B only")
+        elif not math.isclose(first["loss"], second["loss"], rel_tol=LOSS_NOISE):
+            notes.append(f"results changed: loss {first['loss']:.6g} -> {second['loss']:.6g}")
+        low, high = timing.interval
+        millis = [1000 * statistics.median(side) for side in (timing.before, timing.after)]
+        sizes = [f"{side['bytes'] / 2**20:8.1f}" if side["bytes"] else f"{'n/a':>8}" for side in (first, second)]
+        print(
+            f"{case[0]:14} {case[1]:16} {millis[0]:9.2f} {millis[1]:9.2f} {timing.ratio:7.3f}"
+            f"   {low:6.3f} – {high:6.3f} {sizes[0]} {sizes[1]}  {', '.join(notes)}".rstrip()
+        )
+    print(f"{regressions} of {len(timings)} cases regressed beyond {plan.threshold:.0%}.")
+    return regressions
