@@ -22,13 +22,17 @@ ELEMENTS = 128
 
 PRECISIONS = ("ieee", "tf32", "tf32x3")
 
+WEIGHTS = {"rnn": 1, "select": 2, "lstm": 4}
+"""N×N matrices that a resident kernel multiplies by in each step."""
+
 RESIDENT_UNITS: dict[str, dict[str, int]] = {
     "rnn": {"tf32": 128, "tf32x3": 128, "ieee": 128},
     "select": {"tf32": 128, "tf32x3": 64, "ieee": 128},
     "lstm": {"tf32": 64, "tf32x3": 32, "ieee": 64},
 }
 """Largest padded N whose weights stay on chip (in shared memory), by recurrence and precision of float32 products:
-the largest that compiles without spills for sm_80 and sm_90, as tests/kernels/test_kernels_triton_aot.py holds."""
+the largest that compiles without spills for sm_80 and sm_90, as tests/kernels/test_kernels_triton_aot.py holds. A
+GPU with less shared memory keeps fewer (``fits_on_chip``)."""
 
 
 def padded(units: int) -> int:
@@ -60,9 +64,30 @@ def dot_precision(precision: str | None, dtype: torch.dtype) -> str:
     return precision or ("tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee")
 
 
-def fits_on_chip(op: str, units: int, dtype: torch.dtype, precision: str) -> bool:
-    """True if the weights of N units stay on chip for the whole sequence; those of float64 never do."""
-    return dtype == torch.float32 and padded(units) <= RESIDENT_UNITS[op][precision]
+def shared_bytes(op: str, block_n: int, precision: str) -> int:
+    """Upper bound of the shared memory of a resident kernel: its weights, and 24 KB for states between layouts."""
+    copies = WEIGHTS[op] * (2 if precision == "tf32x3" else 1)  # TF32x3 keeps the rounded part and the rest
+    return copies * block_n * block_n * 4 + 24 * 1024
+
+
+def shared_limit(tensor: Tensor) -> int:
+    """Shared memory that one program can have on the tensor's device, in bytes; sm_80's in the interpreter."""
+    if not tensor.is_cuda:
+        return 163 * 1024
+    properties = torch.cuda.get_device_properties(tensor.device)
+    return getattr(properties, "shared_memory_per_block_optin", properties.shared_memory_per_block)
+
+
+def fits_on_chip(op: str, units: int, dtype: torch.dtype, precision: str, limit: int) -> bool:
+    """True if the weights of N units stay in ``limit`` bytes of shared memory; those of float64 never do."""
+    block_n = padded(units)
+    small = dtype == torch.float32 and block_n <= RESIDENT_UNITS[op][precision]
+    return small and shared_bytes(op, block_n, precision) <= limit
+
+
+def stays_on_chip(op: str, units: int, tensor: Tensor, precision: str) -> bool:
+    """``fits_on_chip`` for a tensor's dtype and device."""
+    return fits_on_chip(op, units, tensor.dtype, precision, shared_limit(tensor))
 
 
 def launching(tensor: Tensor) -> AbstractContextManager[object]:

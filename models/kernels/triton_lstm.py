@@ -17,13 +17,13 @@ from models.kernels.triton_common import (
     BLOCK_B,
     ELEMENTS,
     dot_precision,
-    fits_on_chip,
     launching,
     load_weight,
     multiply_add,
     padded,
     programs,
     sigmoid,
+    stays_on_chip,
     tanh,
     warps,
     weight_gradient,
@@ -197,7 +197,7 @@ def lstm_forward(
     y, cells, gates = u.new_empty(T, B, N), u.new_empty(T, B, N), torch.empty_like(u)
     c_last = torch.empty_like(c0)
     with launching(u):
-        if fits_on_chip("lstm", N, u.dtype, precision) if resident is None else resident:
+        if stays_on_chip("lstm", N, u, precision) if resident is None else resident:
             lstm_forward_resident[programs(B, BLOCK_B)](
                 u, W_rec, h0, c0, y, c_last, gates, cells, T, B, N, BLOCK_B, padded(N), precision,
                 num_warps=warps(padded(N)), num_stages=1,
@@ -232,7 +232,7 @@ def lstm_backward(
     precision = dot_precision(precision, y.dtype)
     grad_u, grad_h0, grad_c0 = torch.empty_like(gates), torch.empty_like(h0), torch.empty_like(c0)
     with launching(y):
-        if fits_on_chip("lstm", N, y.dtype, precision) if resident is None else resident:
+        if stays_on_chip("lstm", N, y, precision) if resident is None else resident:
             lstm_backward_resident[programs(B, BLOCK_B)](
                 grad_y, grad_c, W_rec, c0, gates, cells, grad_u, grad_h0, grad_c0, T, B, N,
                 BLOCK_B, padded(N), precision, num_warps=warps(padded(N)), num_stages=1,

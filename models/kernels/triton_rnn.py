@@ -17,13 +17,13 @@ from models.kernels.triton_common import (
     BLOCK_B,
     ELEMENTS,
     dot_precision,
-    fits_on_chip,
     launching,
     load_weight,
     multiply_add,
     padded,
     programs,
     relu,
+    stays_on_chip,
     tanh,
     through_relu,
     warps,
@@ -180,7 +180,7 @@ def rnn_forward(
     precision = dot_precision(precision, u.dtype)
     y = torch.empty_like(u)
     with launching(u):
-        if fits_on_chip("rnn", N, u.dtype, precision) if resident is None else resident:
+        if stays_on_chip("rnn", N, u, precision) if resident is None else resident:
             rnn_forward_resident[programs(B, BLOCK_B)](
                 u, W_rec, h0, y, T, B, N, BLOCK_B, padded(N), activation, precision,
                 num_warps=warps(padded(N)), num_stages=1,
@@ -212,7 +212,7 @@ def rnn_backward(
     precision = dot_precision(precision, y.dtype)
     grad_u, grad_h0 = torch.empty_like(y), torch.empty_like(h0)
     with launching(y):
-        if fits_on_chip("rnn", N, y.dtype, precision) if resident is None else resident:
+        if stays_on_chip("rnn", N, y, precision) if resident is None else resident:
             rnn_backward_resident[programs(B, BLOCK_B)](
                 grad_y, W_rec, y, grad_u, grad_h0, T, B, N, BLOCK_B, padded(N), activation, precision,
                 num_warps=warps(padded(N)), num_stages=1,

@@ -26,6 +26,7 @@ __all__ = [
     "indrnn_forward",
     "lstm_backward",
     "lstm_forward",
+    "problem",
     "rnn_backward",
     "rnn_forward",
     "select_backward",
@@ -33,17 +34,23 @@ __all__ = [
 ]
 
 
-@cache
 def available() -> bool:
     """True if a kernel compiles and computes the right numbers here; tried once, on one small sequence."""
+    return problem() is None
+
+
+@cache
+def problem() -> str | None:
+    """Why the kernels cannot be used here, in one sentence; None if they can."""
     if not torch.cuda.is_available() and not INTERPRETED:
-        return False
+        return "torch sees no CUDA GPU."
     device = "cuda" if torch.cuda.is_available() else "cpu"
     generator = torch.Generator().manual_seed(0)
     u, W_rec, h0 = (torch.randn(*shape, generator=generator) for shape in ((2, 3, 5), (5, 5), (3, 5)))
-    expected = reference.rnn_scan(u, W_rec, h0)
     try:
-        y = rnn_forward(u.to(device), W_rec.to(device), h0.to(device), "relu", precision="ieee")
-    except Exception:  # a driver, a compiler or a device that Triton cannot use fails in many ways
-        return False
-    return torch.allclose(y.cpu(), expected, rtol=1e-4, atol=1e-4)
+        y = rnn_forward(u.to(device), W_rec.to(device), h0.to(device), "relu", precision="ieee").cpu()
+    except Exception as error:  # a driver, a compiler or a device that Triton cannot use fails in many ways
+        return f"a Triton kernel failed on {device}: {error}"
+    if not torch.allclose(y, reference.rnn_scan(u, W_rec, h0), rtol=1e-4, atol=1e-4):
+        return f"a Triton kernel computed wrong numbers on {device}."
+    return None

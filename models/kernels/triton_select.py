@@ -18,7 +18,6 @@ from models.kernels.triton_common import (
     BLOCK_B,
     ELEMENTS,
     dot_precision,
-    fits_on_chip,
     launching,
     load_weight,
     multiply_add,
@@ -26,6 +25,7 @@ from models.kernels.triton_common import (
     programs,
     relu,
     row_warps,
+    stays_on_chip,
     through_relu,
     warps,
     weight_gradient,
@@ -141,7 +141,7 @@ def select_forward(
     precision = dot_precision(precision, a.dtype)
     y, S, scale = torch.empty_like(a), torch.empty_like(a), a.new_empty(T, B)
     with launching(a):
-        if fits_on_chip("select", N, a.dtype, precision) if resident is None else resident:
+        if stays_on_chip("select", N, a, precision) if resident is None else resident:
             select_forward_resident[programs(B, BLOCK_B)](
                 h_short, a, W_ls, W_s, U, b_thre, b_long, h0, y, S, scale, T, B, N, BLOCK_B, padded(N), precision,
                 num_warps=warps(padded(N)), num_stages=1,

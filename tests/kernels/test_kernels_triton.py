@@ -212,7 +212,7 @@ def difference_quotients(op: str, options: tuple) -> None:
     from models.kernels import ops
 
     ops.IMPLEMENTATIONS["cpu"] = "models.kernels.triton_scan"
-    tensors = inputs(op, 2, 1, 3, torch.float64, seed=3)
+    tensors = inputs(op, 2, 1, 3 if op == "select" else 2, torch.float64, seed=3)
     if op == "select":  # what reaches y_t through S_t and mm's minimum and maximum is cut, so only T = 1 can agree
         tensors = {name: x[:1] if x.dim() == 3 else x for name, x in tensors.items()}
     free = ("h_short", "W_s", "U", "b_thre", "b_long") if op == "select" else tuple(tensors)
@@ -326,9 +326,12 @@ def chosen_paths() -> dict[str, Any]:
     chosen["allowed"] = common.dot_precision(None, torch.float32)
     chosen["fp64"] = common.dot_precision(None, torch.float64)
     torch.set_float32_matmul_precision("highest")
-    chosen["128"] = common.fits_on_chip("select", 100, torch.float32, "ieee")
-    chosen["130"] = common.fits_on_chip("select", 130, torch.float32, "ieee")
-    chosen["fp64 fits"] = common.fits_on_chip("select", 16, torch.float64, "ieee")
+    on_a100, on_rtx_4090 = 163 * 1024, 99 * 1024
+    chosen["100 units"] = common.fits_on_chip("select", 100, torch.float32, "ieee", on_a100)
+    chosen["130 units"] = common.fits_on_chip("select", 130, torch.float32, "ieee", on_a100)
+    chosen["100 units, less memory"] = common.fits_on_chip("select", 100, torch.float32, "ieee", on_rtx_4090)
+    chosen["rnn, less memory"] = common.fits_on_chip("rnn", 100, torch.float32, "ieee", on_rtx_4090)
+    chosen["16 units in fp64"] = common.fits_on_chip("select", 16, torch.float64, "ieee", on_a100)
     with pytest.raises(ValueError, match=r"precision must be None or one of ieee, tf32, tf32x3, got 'bf16'"):
         common.dot_precision("bf16", torch.float32)
     with pytest.raises(ValueError, match="take CUDA tensors, got one on meta"):
@@ -337,8 +340,16 @@ def chosen_paths() -> dict[str, Any]:
 
 
 def test_precision_follows_torch_and_size_decides_the_path(run: Run) -> None:
-    expected = {"default": "ieee", "allowed": "tf32", "fp64": "ieee", "128": True, "130": False, "fp64 fits": False}
-    assert run(chosen_paths) == expected
+    assert run(chosen_paths) == {
+        "default": "ieee",
+        "allowed": "tf32",
+        "fp64": "ieee",
+        "100 units": True,
+        "130 units": False,
+        "100 units, less memory": False,
+        "rnn, less memory": True,
+        "16 units in fp64": False,
+    }
 
 
 def is_available() -> bool:
@@ -354,7 +365,8 @@ def test_available_tries_a_kernel(run: Run) -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_gpu_and_interpreter_it_says_so() -> None:
     program = (
-        "import torch; from models.kernels import triton_scan as s; assert not s.available()\n"
+        "import torch; from models.kernels import triton_scan as s\n"
+        "assert not s.available() and 'no CUDA GPU' in s.problem()\n"
         "try: s.indrnn_forward(torch.zeros(1, 1, 1), torch.zeros(1), torch.zeros(1, 1))\n"
         "except ValueError as error: print(error)"
     )
