@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from tasks.ntu.pack import pack
+from tasks.ntu.packing import pack
 from tasks.ntu.places import find_place
 from tasks.ntu.synthetic import SyntheticPlace
 from tasks.ntu.task import SkeletonClips, display_name

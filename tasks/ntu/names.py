@@ -5,9 +5,9 @@ all 60 actions twice in front of all three cameras, so the 158 (setup, subject) 
 """
 
 import functools
-import importlib.resources
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 CAMERAS = 3
 REPLICATIONS = 2
@@ -93,7 +93,7 @@ def all_names() -> list[ClipName]:
 @functools.cache
 def missing_names() -> frozenset[str]:
     """The 302 clips whose skeletons are missing or incomplete."""
-    text = importlib.resources.files(__package__).joinpath("missing.txt").read_text(encoding="ascii")
+    text = Path(__file__).with_name("missing.txt").read_text(encoding="ascii")
     return frozenset(line for line in text.split() if line.startswith("S0"))
 
 

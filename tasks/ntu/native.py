@@ -3,7 +3,6 @@
 import ctypes
 import functools
 import hashlib
-import importlib.resources
 import os
 import platform
 import shutil
@@ -63,7 +62,7 @@ def reader() -> NativeReader | None:
 
 
 def _load() -> ctypes.CDLL:
-    source = importlib.resources.files(__package__).joinpath("skeleton.cpp").read_bytes()
+    source = Path(__file__).with_name("skeleton.cpp").read_bytes()
     compiler = shutil.which(os.environ.get("CXX", "c++")) or shutil.which("g++")
     key = hashlib.sha256(source + repr((_FLAGS, compiler, platform.machine())).encode()).hexdigest()[:16]
     folder = cache_folder().parent / "native"

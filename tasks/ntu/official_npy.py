@@ -10,7 +10,6 @@ import re
 from typing import Any
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from tasks.ntu.clip import JOINTS, Clip, SkeletonError
 from tasks.ntu.text import MAX_BODIES, MAX_BYTES
@@ -187,6 +186,8 @@ def _track(frame: np.ndarray, joints: np.ndarray) -> np.ndarray:
     identity = np.zeros(len(frame), dtype=np.uint64)
     if len(np.unique(frame)) == len(frame):
         return identity  # never more than one body
+    from scipy.optimize import linear_sum_assignment  # slow to import and rarely needed
+
     last: dict[int, np.ndarray] = {}  # identity -> its joints when last seen
     for rows in np.split(np.arange(len(frame)), np.flatnonzero(np.diff(frame)) + 1):
         known = list(last)

@@ -2,8 +2,9 @@
 
 As in the real set, a performance is seen by three cameras at -45, 0 and 45 degrees; in the first replication the actor
 faces the third camera, in the second one the second. So camera 1 always looks at 45 degrees, cameras 2 and 3 from the
-front and from the side, and cross-view tests an angle, and a height, that training has not seen. The sensor adds noise, more on hands
-and feet and on the side turned away, loses bodies for some frames, gives them new identities, and sees ghosts.
+front and from the side; it also stands nearer and higher. Cross-view therefore tests a view that training has not seen.
+The sensor adds noise, more on hands and feet and on the side turned away, loses bodies for some frames, gives them new
+identities, and sees ghosts.
 """
 
 from typing import Any

@@ -17,7 +17,7 @@ from tasks.download import DataError
 from tasks.meters import Accuracy
 from tasks.ntu.clip import FEATURES
 from tasks.ntu.names import ACTIONS, ClipName, usable_names
-from tasks.ntu.pack import VERSION, Packed
+from tasks.ntu.packing import VERSION, Packed
 from tasks.ntu.preprocessing import CONVENTIONS
 from tasks.ntu.sampling import EMPTY, centre_frames, sample_frames
 
