@@ -47,7 +47,12 @@ def load(name: str, folder: str | Path | None = None) -> dict[str, bytes]:
         except UnavailableError as reason:
             reasons.append((f"{label} ({place})", str(reason)))
             if "sha256" in str(reason):
-                console.print(f"[yellow]{wanted.title}: {place}: {reason}; looking elsewhere", soft_wrap=True)
+                console.print(
+                    f"{wanted.title}: {place}: {reason}; looking elsewhere",
+                    style="yellow",
+                    soft_wrap=True,
+                    markup=False,
+                )
     cached = _read_cache(wanted)
     if cached is not None:
         return cached
@@ -162,7 +167,9 @@ def _fetch(wanted: DataSet, home: Path, reasons: list[tuple[str, str]], console:
             except UnavailableError as reason:
                 reasons.append((source.label, str(reason)))
                 continue
-        console.print(f"{wanted.title}: fetched from {source.label}, checked, kept in {home}", soft_wrap=True)
+        console.print(
+            f"{wanted.title}: fetched from {source.label}, checked, kept in {home}", soft_wrap=True, markup=False
+        )
         return contents
     raise DataError(_nothing_reachable(wanted, home, reasons))
 
