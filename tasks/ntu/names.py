@@ -97,6 +97,7 @@ def missing_names() -> frozenset[str]:
     return frozenset(line for line in text.split() if line.startswith("S0"))
 
 
-def usable_names() -> list[ClipName]:
+@functools.cache
+def usable_names() -> tuple[ClipName, ...]:
     """The 56,578 names that the published protocols train and test on, sorted."""
-    return [name for name in all_names() if str(name) not in missing_names()]
+    return tuple(name for name in all_names() if str(name) not in missing_names())

@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -182,7 +182,7 @@ def display_name(base: str, names: list[str], preprocessing: str) -> str:
     return base + (f"[{', '.join(remarks)}]" if remarks else "")
 
 
-def _split(clips: list[ClipName], protocol: str, validation: float, seed: int) -> dict[str, np.ndarray]:
+def _split(clips: Sequence[ClipName], protocol: str, validation: float, seed: int) -> dict[str, np.ndarray]:
     """Places of the clips of each split, sorted; validation is drawn from the training side."""
     trains = np.array([clip.trains(protocol) for clip in clips], dtype=bool)
     side = np.flatnonzero(trains)

@@ -154,6 +154,8 @@ def test_s_rota_turns_the_first_pose_to_the_front(frames: np.ndarray) -> None:
     there = present(frames)
     spread = [np.linalg.norm(x[there] - x[2, 0, SPINE_MID], axis=-1) for x in (frames, turned)]
     np.testing.assert_allclose(spread[0], spread[1], atol=1e-5)  # a rigid motion
+    hand = [np.linalg.det(x[2, 0, [4, 8, 20]] - x[2, 0, [0, 0, 3]]) for x in (frames, turned)]
+    np.testing.assert_allclose(hand[0], hand[1], rtol=1e-3)  # and no mirror
 
 
 def test_s_rota_undoes_the_camera() -> None:

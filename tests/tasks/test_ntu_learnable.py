@@ -11,7 +11,7 @@ from tasks.ntu.task import SkeletonClips
 
 pytestmark = pytest.mark.slow
 
-EPOCHS = 14
+EPOCHS = 10
 
 
 class SmallLSTM(nn.Module):

@@ -121,6 +121,7 @@ def test_hostile_pickles_are_refused_in_little_memory(case: str) -> None:
     tracemalloc.start()
     with pytest.raises(SkeletonError, match="clip: this is no official"):
         official_npy.parse(with_pickle(HOSTILE[case]), "clip")
+    assert vars(official_npy._reconstruct) == {}
     assert tracemalloc.get_traced_memory()[1] < 5_000_000
     tracemalloc.stop()
 
