@@ -263,6 +263,22 @@ def test_divergence_shows_as_nan(run: Run, op: str, options: tuple, resident: bo
     run(nan_like_reference, op, options, resident)
 
 
+def tanh_to_its_last_digits() -> None:
+    """Relative error, since small values are where a careless formula for tanh loses its digits."""
+    from models.kernels import triton_scan
+
+    sizes = torch.cat([torch.logspace(-12, 1.5, 60), torch.tensor([0.0, 0.0399, 0.0401, 200.0])]).double()
+    for dtype, tolerance in ((torch.float32, 3e-6), (torch.float64, 1e-13)):
+        u = torch.stack([sizes, -sizes]).to(dtype)[None]  # (1, 2, 64)
+        W_rec, h0 = torch.zeros(64, 64, dtype=dtype), torch.zeros(2, 64, dtype=dtype)
+        y = triton_scan.rnn_forward(u, W_rec, h0, "tanh", resident=False)
+        torch.testing.assert_close(y, torch.tanh(u.double()).to(dtype), rtol=tolerance, atol=0)
+
+
+def test_tanh_is_accurate_near_zero_and_far_away(run: Run) -> None:
+    run(tanh_to_its_last_digits)
+
+
 def same_bits_again() -> None:
     from models.kernels import triton_scan
 
