@@ -33,6 +33,11 @@ def download(names: tyro.conf.Positional[tuple[str, ...]] = ("mnist", "ptb-c")) 
         names: Data sets by name: mnist, ptb-c.
     """
     for name in names:
+        if name.startswith("ntu"):
+            raise ValueError(
+                "NTU RGB+D is given out under a signed licence and cannot be fetched;"
+                " `python -m tasks info ntu-cs` says where its files go"
+            )
         contents = downloads.load(DATA_SETS_BY_TASK.get(name, name))
         size = sum(len(content) for content in contents.values())
         _out.print(f"{name}: {len(contents)} files, {size:,} bytes, every sha256 as pinned")
@@ -76,11 +81,12 @@ def parse_options(name: str, given: tuple[str, ...]) -> dict[str, Any]:
             if value not in ("true", "false"):
                 raise ValueError(f"{option}={value} must be true or false")
             parsed[option] = value == "true"
-        elif isinstance(default, int):
+        elif isinstance(default, int | float):
+            kind = "a whole number" if isinstance(default, int) else "a number"
             try:
-                parsed[option] = int(value)
+                parsed[option] = type(default)(value)
             except ValueError:
-                raise ValueError(f"{option}={value} must be a whole number") from None
+                raise ValueError(f"{option}={value} must be {kind}") from None
         else:
             parsed[option] = value
     return parsed

@@ -260,6 +260,8 @@ def test_command_line(monkeypatch, capsys, tmp_path) -> None:
     assert "not of the form option=value" in run("info", "adding", "length")[2]
     assert "must be true or false" in run("info", "ptb-c", "random_offset=1")[2]
     assert "no option 'size'" in run("info", "adding", "size=3")[2]
+    assert command_line.parse_options("ntu-cs", ("validation=0.1",)) == {"validation": 0.1}
     assert run("download", "imagenet")[0] == 1
+    assert "signed licence" in run("download", "ntu-cv")[2]
     monkeypatch.setattr(download, "load", lambda name: {"a": name.encode()})
     assert run("download", "pmnist")[1] == "pmnist: 1 files, 5 bytes, every sha256 as pinned\n"
