@@ -7,6 +7,7 @@ import numpy as np
 JOINTS = 25
 BODIES = 2  # people that a task feeds to the network
 FEATURES = BODIES * JOINTS * 3
+FARTHEST = 1e4  # metres; no sensor sees so far, and below it no arithmetic on coordinates overflows
 
 # 0-based parent of each joint; the pair (1, 20) points at each other, so SpineMid ends every chain.
 PARENTS = (1, 20, 20, 2, 20, 4, 5, 6, 20, 8, 9, 10, 0, 12, 13, 14, 0, 16, 17, 18, 1, 7, 7, 11, 11)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tasks.ntu.clip import JOINTS, Clip, SkeletonError
+from tasks.ntu.clip import FARTHEST, JOINTS, Clip, SkeletonError
 from tasks.ntu.text import MAX_BODIES, MAX_BYTES
 
 _OPCODES = tuple(
@@ -144,9 +144,10 @@ def parse(data: bytes, name: str) -> Clip:
         reason = str(error) if isinstance(error, (ValueError, pickle.UnpicklingError)) else type(error).__name__
         raise SkeletonError(f"{name}: this is no official .skeleton.npy file: {reason}") from error
     frame, slot = np.nonzero(present)
-    joints = slots[slot, frame].astype(np.float32)
-    if not np.isfinite(joints).all():
-        raise SkeletonError(f"{name}: a coordinate is not finite or too large")
+    joints = slots[slot, frame]
+    if not (np.abs(joints) <= FARTHEST).all():
+        raise SkeletonError(f"{name}: a coordinate is not a number or too large")
+    joints = joints.astype(np.float32)
     return Clip(len(present), frame, _track(frame, joints), joints)
 
 

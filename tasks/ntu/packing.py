@@ -106,7 +106,7 @@ def pack(place: Place, label: str, processes: int | None = None) -> Packed:
         with FileLock(home.parent / f".lock-{home.name}"):
             found = _open(home)  # another process may have finished while this one waited
             if found is None:
-                _make(place, label, home, processes or len(os.sched_getaffinity(0)))
+                _make(place, label, home, processes or workers.cores())
                 found = Packed(home)
     return found
 

@@ -4,7 +4,6 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 
 namespace {
 
@@ -12,6 +11,7 @@ constexpr int JOINTS = 25;
 constexpr int BODY_FIELDS = 10;
 constexpr int JOINT_FIELDS = 12;
 constexpr std::uint64_t MAX_BODIES = 64;
+constexpr double FARTHEST = 1e4;
 
 constexpr double POWERS[] = {1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15};
 
@@ -62,8 +62,7 @@ struct Reader {
         auto [stop, error] = std::from_chars(at, end, exact);
         at = stop;
         if (error != std::errc() || !end_of_field()) return false;
-        constexpr double largest = std::numeric_limits<float>::max();
-        if (exact > largest || exact < -largest) return false;
+        if (exact > FARTHEST || exact < -FARTHEST) return false;
         value = static_cast<float>(exact);
         return true;
     }
@@ -83,6 +82,7 @@ struct Reader {
         const auto decimals = p - fraction;
         if (whole + decimals > 15 || p == end || !(is_blank(*p) || *p == '\n')) return false;
         const double exact = static_cast<double>(mantissa) / POWERS[decimals];
+        if (exact > FARTHEST) return false;
         value = static_cast<float>(negative ? -exact : exact);
         at = p;
         return true;

@@ -12,7 +12,7 @@ import re
 import numpy as np
 
 from tasks.ntu import native
-from tasks.ntu.clip import JOINTS, PARENTS, Clip, SkeletonError
+from tasks.ntu.clip import FARTHEST, JOINTS, PARENTS, Clip, SkeletonError
 
 MAX_BYTES = 1 << 26
 MAX_FRAMES = 10**6
@@ -23,7 +23,6 @@ JOINT_FIELDS = 12
 _INTEGER = re.compile(rb"[0-9]{1,20}")
 _NUMBER = re.compile(rb"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _UNUSED = re.compile(rb"[0-9+\-.eE]+|[+-]?(?:nan|NaN|inf|Inf(?:inity)?)|-?[0-9]+\.#[A-Z]+[0-9]*")
-_LARGEST = float(np.finfo(np.float32).max)
 
 
 def parse(data: bytes, name: str) -> Clip:
@@ -136,7 +135,7 @@ class _Lines:
         if _NUMBER.fullmatch(text) is None:
             raise self.error(f"{_shown(text)} is no number")
         value = float(text)
-        if abs(value) > _LARGEST:
+        if abs(value) > FARTHEST:
             raise self.error(f"the coordinate {_shown(text)} is too large")
         return value
 

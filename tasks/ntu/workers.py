@@ -52,6 +52,11 @@ class Shard:
         return Path(self.file)
 
 
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def write_shards(place: Place, folder: Path, processes: int, report: Callable[[int], None]) -> list[Shard]:
     """Read all clips of a place into shards in `folder`, in order; `report` hears how many clips were done."""
     count = len(place.names)

@@ -8,6 +8,8 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tasks.ntu import official_npy
 from tasks.ntu.clip import SkeletonError
@@ -149,8 +151,27 @@ def test_wrong_content(bodies: list[np.ndarray]) -> None:
         official_npy.parse(official(bodies), "clip")
 
 
+SOUND = official([walker(4), walker(4, x=1.0, seed=1)])
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(st.lists(st.tuples(st.integers(0, len(SOUND) - 1), st.binary(min_size=1, max_size=5)), min_size=1, max_size=4))
+def test_damaged_files_are_refused_or_read(edits: list[tuple[int, bytes]]) -> None:
+    data = bytearray(SOUND)
+    for place, content in edits:
+        data[place % 1200 : place % 1200 + len(content)] = content  # where the instructions are
+    try:
+        clip = official_npy.parse(bytes(data), "clip")
+    except SkeletonError as error:
+        message = str(error)
+    else:
+        message = "clip: "
+        assert clip.joints.shape == (len(clip.body), 25, 3)
+    assert message.startswith("clip: ")
+
+
 def test_coordinates_must_be_finite() -> None:
     body = walker()
     body[4, 3, 2] = np.nan
-    with pytest.raises(SkeletonError, match="not finite"):
+    with pytest.raises(SkeletonError, match="not a number"):
         official_npy.parse(official([body]), "clip")

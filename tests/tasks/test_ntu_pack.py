@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import warnings
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from tasks.ntu.bodies import select_people
 from tasks.ntu.clip import Clip, SkeletonError
 from tasks.ntu.names import ClipName
 from tasks.ntu.packing import Packed, pack
-from tasks.ntu.places import FolderPlace
+from tasks.ntu.places import FolderPlace, ZipPlace
 from tasks.ntu.preprocessing import CONVENTIONS
 from tasks.ntu.synthetic import SyntheticPlace, film
 
@@ -219,6 +220,11 @@ def test_several_processes_make_the_same(folder: Path) -> None:
     assert together.sha256 == alone.sha256
     assert together.names == alone.names
     np.testing.assert_array_equal(together.lengths, alone.lengths)
+    archive = folder.parent / "all.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as stream:
+        for name in NAMES:
+            stream.write(folder / f"{name}.skeleton", f"nturgb+d_skeletons/{name}.skeleton")
+    assert pack(ZipPlace(archive), "zip", processes=2).sha256 == alone.sha256
 
 
 @pytest.mark.usefixtures("worth_it")
