@@ -1,6 +1,6 @@
 """An asv environment that measures any commit with the running Python: nothing is installed per commit.
 
-The commit's tree is checked out beside the benchmarks and put in front of the import path; torch and all else come from
+The commit's tree is checked out beside the benchmarks, which import the models from there; torch and all else come from
 the interpreter that runs asv. A commit's compiled parts are built by the commit itself, on first use.
 """
 
@@ -45,5 +45,4 @@ class CheckoutEnvironment(environment.Environment):
 
     def run(self, args: list[str], **kwargs: Any) -> Any:
         env = dict(kwargs.pop("env", os.environ))
-        env |= {"ASV_PYTHONPATH": self._build_root, "DURNN_BENCH_TREE": self._build_root}
-        return self.run_executable("python", args, env=env, **kwargs)
+        return self.run_executable("python", args, env=env | {"DURNN_BENCH_TREE": self._build_root}, **kwargs)

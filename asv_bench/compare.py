@@ -1,10 +1,11 @@
 """Compares two commits on this machine and says which cases got slower or hungrier.
 
-Both trees are measured by today's benchmarks, in turns: A B, B A, A B, … with new processes in between. The rule for
-time, per model × shape, over the ratios B/A of all pairs: a regression is a median beyond ``1 + threshold`` whose
+Both trees are measured by today's benchmarks, in turns: A B, B A, A B, …, with new processes every few turns. The rule
+for time, per model × shape, over the ratios B/A of all pairs: a regression is a median beyond ``1 + threshold`` whose
 99.9 % interval (order statistics of the median, no assumption on the noise) lies above 1, seen twice: a case that is
-found slower is measured once more in new processes, and counts only if it is found slower again. For peak memory: more
-than ``threshold`` and more than 4 MiB above A. A change of the loss after three steps is reported, but no regression.
+found slower is measured once more, from the imports on, and counts only if it is found slower again. For peak memory:
+more than ``threshold`` and more than 4 MiB above A. A change of the loss after three steps is reported, but is no
+regression.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,7 @@ class Worker:
     """A process that measures one tree."""
 
     def __init__(self, tree: Path) -> None:
-        env = dict(os.environ, PYTHONPATH=os.pathsep.join([str(tree), str(HERE)]), DURNN_BENCH_TREE=str(tree))
+        env = dict(os.environ, PYTHONPATH=str(HERE), DURNN_BENCH_TREE=str(tree))
         self.process = subprocess.Popen(
             [sys.executable, "-B", str(HERE / "compare_worker.py")],
             stdin=subprocess.PIPE,
@@ -101,10 +102,17 @@ class Worker:
             answer = self.process.stdout.readline()
         except BrokenPipeError:
             answer = ""
-        if not answer:
+        if not answer or json.loads(answer) is False:
             what = " ".join(str(part) for part in request.values())
             raise CompareError(f"The measuring process ended while it did {do} {what}; its message stands above.")
         return json.loads(answer)
+
+    @contextmanager
+    def launch(self) -> Iterator[Worker]:
+        """A process of its own for what is asked inside."""
+        self.ask("launch")
+        yield self
+        self.ask("finish")
 
     def __enter__(self) -> Worker:
         return self
@@ -139,53 +147,46 @@ def tree_of(commit: str, repository: Path) -> Iterator[Path]:
 def time_cases(before: Path, after: Path, cases: Sequence[tuple[str, str]], plan: Plan) -> dict[Any, Timing]:
     found: dict[Any, Timing] = {case: Timing() for case in cases}
     turn = 0
-    for _launch in range(plan.launches):
-        with ExitStack() as stack:
-            trees = (before, after) if turn % 2 == 0 else (after, before)
-            workers = {tree: stack.enter_context(Worker(tree)) for tree in trees}
-            for (model, shape), timing in found.items():
-                request = {"model": model, "shape": shape}
-                once = workers[before].ask("time", steps=1, **request)
-                workers[after].ask("time", steps=1, **request)
-                steps = max(1, min(20, math.ceil(BLOCK_SECONDS / once)))
-                for _round in range(plan.rounds):
-                    sides = [(before, timing.before), (after, timing.after)]
-                    for tree, blocks in sides if turn % 2 == 0 else reversed(sides):
-                        blocks.append(workers[tree].ask("time", steps=steps, **request))
-                    turn += 1
-    return found
-
-
-def observe_cases(before: Path, after: Path, cases: Sequence[tuple[str, str]]) -> dict[Any, list[dict[str, Any]]]:
     with Worker(before) as first, Worker(after) as second:
-        return {
-            (model, shape): [worker.ask("observe", model=model, shape=shape) for worker in (first, second)]
-            for model, shape in cases
-        }
-
-
-def registered_in(tree: Path) -> list[str]:
-    with Worker(tree) as worker:
-        return worker.ask("names")
+        for _launch in range(plan.launches):
+            with first.launch(), second.launch():
+                for (model, shape), timing in found.items():
+                    request = {"model": model, "shape": shape}
+                    once = first.ask("time", steps=1, **request)
+                    second.ask("time", steps=1, **request)
+                    steps = max(1, min(20, math.ceil(BLOCK_SECONDS / once)))
+                    for _round in range(plan.rounds):
+                        sides = [(first, timing.before), (second, timing.after)]
+                        for worker, blocks in sides if turn % 2 == 0 else reversed(sides):
+                            blocks.append(worker.ask("time", steps=steps, **request))
+                        turn += 1
+    return found
 
 
 def compare(before: Path, after: Path, plan: Plan) -> int:
     """Measure, print one line per case, and return the number of regressions."""
     median_interval([1.0] * plan.launches * plan.rounds)  # too few pairs: say so before measuring
-    names = [registered_in(before), registered_in(after)]
-    cases = [case for case in plan.cases if all(case[0] in known for known in names)]
-    for model in sorted({case[0] for case in plan.cases} & (set(names[0]) ^ set(names[1]))):
-        print(f"{model}: only in {'A' if model in names[0] else 'B'}, not compared")
-    if not cases:
-        raise CompareError("The two commits have none of the chosen models in common.")
+    with Worker(before) as first, Worker(after) as second:
+        known = [first.ask("names"), second.ask("names")]
+        cases = [case for case in plan.cases if case[0] in known[0] and case[0] in known[1]]
+        for model in sorted({case[0] for case in plan.cases} - (set(known[0]) & set(known[1]))):
+            where = "only in A" if model in known[0] else "only in B" if model in known[1] else "in neither commit"
+            print(f"{model}: {where}, not compared")
+        if not cases:
+            raise CompareError("The two commits have none of the chosen models in common.")
+        seen: dict[Any, list[dict[str, Any]]] = {case: [] for case in cases}
+        for model, shape in cases:
+            for worker in (first, second):
+                with worker.launch():
+                    seen[model, shape].append(worker.ask("observe", model=model, shape=shape))
     timings = time_cases(before, after, cases, plan)
     suspects = [case for case, timing in timings.items() if timing.slower(plan.threshold)]
     confirmed: set[Any] = set()
     if suspects:
         print(f"{len(suspects)} of {len(cases)} cases look slower; measuring them once more …", flush=True)
-        second = time_cases(before, after, suspects, plan)
-        confirmed = {case for case, timing in second.items() if timing.slower(plan.threshold)}
-    return _report(timings, confirmed, observe_cases(before, after, cases), plan)
+        again = time_cases(before, after, suspects, plan)
+        confirmed = {case for case, timing in again.items() if timing.slower(plan.threshold)}
+    return _report(timings, confirmed, seen, plan)
 
 
 def _report(timings: dict[Any, Timing], slower: set[Any], seen: dict[Any, list[dict[str, Any]]], plan: Plan) -> int:

@@ -1,7 +1,8 @@
 """Measures one tree for ``compare.py``: a JSON request per line of input, a JSON answer per line of output.
 
-``compare.py`` starts it with the tree in front of the import path. Requests:
-``{"do": "names"}``, ``{"do": "time", "model", "shape", "steps"}`` and ``{"do": "observe", "model", "shape"}``.
+``compare.py`` starts it with DURNN_BENCH_TREE set to the tree. Requests: ``names``; ``launch``, after which a new
+process answers, forked from this one, which has imported everything and computed nothing; and to that process ``time``
+(model, shape, steps), ``observe`` (model, shape) and ``finish``.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import Any
+import traceback
+from typing import Any, TextIO
 
-from benchmarks.cases import SHAPES, Case, registered, seconds
+from benchmarks.cases import SHAPES, Case, device, registered, seconds
 from benchmarks.memory import peak_bytes, require_host
 from benchmarks.zoo import loss_after_3_steps
 
@@ -28,47 +30,59 @@ def time_steps(model: str, shape: str, steps: int) -> float:
 
 
 def observe(model: str, shape: str) -> dict[str, Any]:
-    """Peak memory and loss of a case, in a child that has done nothing else."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
+    """Peak memory and loss of a case; for a child that has done nothing else."""
+    try:
+        if device().type == "cpu":
+            require_host()
+        peak: int | None = peak_bytes(model, shape)
+    except NotImplementedError:
+        peak = None
+    try:
+        return {"bytes": peak, "loss": loss_after_3_steps(model, shape)}
+    except FloatingPointError:
+        return {"bytes": peak, "loss": None}
+
+
+def serve(answers: TextIO, child: bool = False) -> None:
+    """Answer until the input ends. A child takes over the conversation until it is told to finish."""
+    for line in sys.stdin:
+        request = json.loads(line)
+        match request.pop("do"):
+            case "names":
+                found: Any = registered()
+            case "time":
+                found = time_steps(**request)
+            case "observe":
+                found = observe(**request)
+            case "launch":
+                found = _launch(answers)
+            case "finish":
+                return
+        print(json.dumps(found), file=answers, flush=True)
+    if child:
+        raise EOFError("the comparison has ended")
+
+
+def _launch(answers: TextIO) -> bool:
+    """Let a new process talk; True once it has finished. False also answers what it left unanswered by failing."""
+    pid = os.fork()
+    if pid == 0:
         status = 1
         try:
-            os.close(reader)
-            try:
-                require_host()
-                peak: int | None = peak_bytes(model, shape)
-            except NotImplementedError:
-                peak = None
-            found = {"bytes": peak, "loss": loss_after_3_steps(model, shape)}
-            os.write(writer, json.dumps(found).encode())
+            print("true", file=answers, flush=True)
+            serve(answers, child=True)
             status = 0
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(status)
-    os.close(writer)
-    with os.fdopen(reader) as pipe:
-        answer = pipe.read()
-    _pid, status = os.waitpid(child, 0)
-    if status != 0:
-        return {"bytes": None, "loss": None}
-    return json.loads(answer)
-
-
-def answer(request: dict[str, Any]) -> Any:
-    match request.pop("do"):
-        case "names":
-            return registered()
-        case "time":
-            return time_steps(**request)
-        case "observe":
-            return observe(**request)
+    return os.waitpid(pid, 0)[1] == 0
 
 
 def main() -> None:
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # nothing that a tree prints may land between the answers
-    for line in sys.stdin:
-        print(json.dumps(answer(json.loads(line))), file=answers, flush=True)
+    with os.fdopen(os.dup(1), "w") as answers:
+        os.dup2(2, 1)  # nothing that a tree prints may land between the answers
+        serve(answers)
 
 
 if __name__ == "__main__":

@@ -39,9 +39,16 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def check(options: argparse.Namespace) -> int:
-    # "existing" needs no repository; asv's own --quick runs each benchmark once.
-    env = {"PYTHONPATH": str(ROOT)}
-    return _asv(options, ["-E", "existing:same", "--quick", "--dry-run", "--show-stderr"], env)
+    from asv.util import load_json, write_json
+
+    # asv writes its list of benchmarks even in a dry run: a configuration of its own keeps the results as they are.
+    with tempfile.TemporaryDirectory() as folder:
+        config = load_json(str(HERE / "asv.conf.json"), js_comments=True)
+        config |= {"benchmark_dir": str(HERE / "benchmarks"), "repo": str(ROOT), "results_dir": folder}
+        config |= {"environment_type": "existing", "pythons": ["same"], "matrix": {}, "plugins": []}
+        write_json(f"{folder}/asv.conf.json", config)
+        arguments = ["--quick", "--dry-run", "--show-stderr"]
+        return _asv(options, arguments, {"DURNN_BENCH_TREE": str(ROOT)}, Path(folder) / "asv.conf.json")
 
 
 def measure(options: argparse.Namespace) -> int:
@@ -68,13 +75,15 @@ def _measure_commits(options: argparse.Namespace, commits: list[str]) -> int:
         return _asv(options, [f"HASHFILE:{hashes.name}"], env)
 
 
-def _asv(options: argparse.Namespace, arguments: list[str], env: dict[str, str]) -> int:
+def _asv(
+    options: argparse.Namespace, arguments: list[str], env: dict[str, str], config_file: Path = HERE / "asv.conf.json"
+) -> int:
     """``asv run``. It forks each benchmark from a process that has imported torch and computed nothing."""
     machine = options.machine or f"{platform.system().lower()}-{platform.machine()}-{os.cpu_count()}core"
     asv = [sys.executable, "-m", "asv"]
     facts = ["--os", platform.system(), "--arch", platform.machine(), "--num_cpu", str(os.cpu_count())]
     facts += ["--cpu", _cpu(), "--ram", _ram()]
-    config = ["--config", str(HERE / "asv.conf.json")]
+    config = ["--config", str(config_file)]
     subprocess.run([*asv, "machine", "--yes", *config, "--machine", machine, *facts], check=True, cwd=HERE)
     command = [*asv, "run", *config, "--machine", machine, "--launch-method", "forkserver", *arguments]
     for pattern in options.bench:

@@ -8,7 +8,7 @@ DURNN_BENCH_THREADS  threads of torch, 1 by default: the second core of a shared
 DURNN_BENCH_DEVICE   ``cpu`` (default) or ``cuda``
 DURNN_BENCH_MODELS   comma-separated names to list instead of the registry's, so that old commits keep today's table
 DURNN_BENCH_SHAPES   comma-separated shapes to measure instead of the profile's
-DURNN_BENCH_TREE     the tree that ``models`` must come from; set by checkout_environment.py
+DURNN_BENCH_TREE     the tree that ``models`` must come from; set by whatever checks out a commit
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 import importlib
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,6 +26,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+if "DURNN_BENCH_TREE" in os.environ:
+    sys.path.insert(0, os.environ["DURNN_BENCH_TREE"])  # here, because asv takes PYTHONPATH away
 
 
 @dataclass(frozen=True)

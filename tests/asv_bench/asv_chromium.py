@@ -1,0 +1,127 @@
+"""Chromium without a window, driven over its debugging pipe: no driver, no package."""
+
+import base64
+import contextlib
+import json
+import os
+import select
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+EXECUTABLES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--remote-debugging-pipe",
+    "--window-size=1280,900",
+)
+PATIENCE = 120.0
+
+
+def executable() -> str | None:
+    return next((found for name in EXECUTABLES if (found := shutil.which(name))), None)
+
+
+class Chromium:
+    """One page. ``requests`` holds the address of everything the page has asked for."""
+
+    def __init__(self, profile: Path) -> None:
+        chromium = executable()
+        assert chromium is not None
+        theirs_in, self._commands = os.pipe()
+        self._answers, theirs_out = os.pipe()
+
+        def fixed_numbers() -> None:
+            # Chromium reads commands from descriptor 3 and writes to 4; move both out of the way of each other first.
+            moved = os.dup(theirs_in), os.dup(theirs_out)
+            high = [os.dup2(descriptor, 60 + n) for n, descriptor in enumerate(moved)]
+            for number, descriptor in enumerate(high, start=3):
+                os.dup2(descriptor, number)
+
+        self._log = (profile.parent / "chromium.log").open("wb")
+        self._process = subprocess.Popen(
+            [chromium, *FLAGS, f"--user-data-dir={profile}", "about:blank"],
+            preexec_fn=fixed_numbers,
+            close_fds=False,
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+        )
+        os.close(theirs_in)
+        os.close(theirs_out)
+        self._buffer, self._number, self._session = b"", 0, None
+        self.requests: list[str] = []
+        targets = self.send("Target.getTargets")["targetInfos"]
+        page = next(target for target in targets if target["type"] == "page")
+        attached = self.send("Target.attachToTarget", targetId=page["targetId"], flatten=True)
+        self._session = attached["sessionId"]
+        for domain in ("Network", "Page", "Runtime"):
+            self.send(f"{domain}.enable")
+
+    def send(self, method: str, **params: Any) -> Any:
+        self._number += 1
+        message: dict[str, Any] = {"id": self._number, "method": method, "params": params}
+        if self._session:
+            message["sessionId"] = self._session
+        os.write(self._commands, json.dumps(message).encode() + b"\0")
+        until = time.monotonic() + PATIENCE
+        while True:
+            answer = self._next(until)
+            if answer.get("method") == "Network.requestWillBeSent":
+                self.requests.append(answer["params"]["request"]["url"])
+            if answer.get("id") == self._number:
+                assert "error" not in answer, answer
+                return answer["result"]
+
+    def _next(self, until: float) -> dict[str, Any]:
+        while b"\0" not in self._buffer:
+            ready, _, _ = select.select([self._answers], [], [], max(0.0, until - time.monotonic()))
+            part = os.read(self._answers, 1 << 20) if ready else b""
+            if not part:
+                raise TimeoutError(f"Chromium does not answer; its log: {Path(self._log.name).read_text()[-2000:]}")
+            self._buffer += part
+        message, self._buffer = self._buffer.split(b"\0", 1)
+        return json.loads(message)
+
+    def open(self, address: str) -> None:
+        self.send("Page.navigate", url=address)
+
+    def evaluate(self, expression: str) -> Any:
+        answer = self.send("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"].get("value")
+
+    def wait_for(self, expression: str) -> Any:
+        """The first value of an expression that counts as true."""
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until:
+            if value := self.evaluate(expression):
+                return value
+            time.sleep(0.1)
+        raise TimeoutError(f"Never true: {expression}; the page is {self.evaluate('location.href')}")
+
+    def screenshot(self, path: Path) -> None:
+        path.write_bytes(base64.b64decode(self.send("Page.captureScreenshot")["data"]))
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError, TimeoutError):
+            self._session = None
+            self.send("Browser.close")
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        for descriptor in (self._commands, self._answers):
+            os.close(descriptor)
+        self._log.close()

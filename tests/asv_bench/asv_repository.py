@@ -1,0 +1,49 @@
+"""A small git repository with the suite's files, for tests that need commits whatever the history around them is."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Repository:
+    def __init__(self, folder: Path, *packages: str) -> None:
+        self.folder = folder
+        without = shutil.ignore_patterns("__pycache__", "env", "html", "results", "*.so")
+        for package in packages:
+            shutil.copytree(ROOT / package, folder / package, ignore=without)
+        self.git("init", "--quiet", "--initial-branch=main")
+
+    def git(self, *arguments: str) -> str:
+        identity = ["-c", "user.name=nobody", "-c", "user.email=nobody@example.org", "-c", "commit.gpgsign=false"]
+        done = subprocess.run(
+            ["git", *identity, *arguments], cwd=self.folder, capture_output=True, text=True, check=True
+        )
+        return done.stdout.strip()
+
+    def commit(self, message: str) -> str:
+        self.git("add", "--all", "--force")
+        self.git("commit", "--quiet", "--allow-empty", "-m", message)
+        return self.git("rev-parse", "HEAD")
+
+    def edit_kernel(self, line: str) -> None:
+        """Put a line at the start of ``indrnn_scan``, in place of one put there before."""
+        kernels = ROOT / "models" / "kernels" / "dispatch.py"
+        text = kernels.read_text()
+        body = text.index("\n", text.index(":\n", text.index("def indrnn_scan"))) + 1
+        edited = f"{text[:body]}    {line}\n{text[body:]}"
+        (self.folder / "models" / "kernels" / "dispatch.py").write_text(edited)
+
+    def run(self, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+        """``python asv_bench/run.py`` with this repository around it."""
+        plain = {name: value for name, value in os.environ.items() if not name.startswith("DURNN_BENCH_")}
+        return subprocess.run(
+            [sys.executable, "asv_bench/run.py", *arguments],
+            cwd=self.folder,
+            env={**plain, "OMP_NUM_THREADS": "1", **env},
+            capture_output=True,
+            text=True,
+        )
