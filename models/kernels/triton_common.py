@@ -129,8 +129,8 @@ def weight_rows(weight, first_row, first, N, ROWS: tl.constexpr, BLOCK_N: tl.con
 def load_weight(weight, first_row, N, BLOCK_N: tl.constexpr, TRANSPOSED: tl.constexpr, PRECISION: tl.constexpr):
     """Rows first_row … first_row + N of a weight with N columns, as ``multiply_add`` wants them.
 
-    An IEEE product puts whole columns of its weight into the registers of one thread, too many from 128 rows on:
-    such a weight comes in eighths, to be multiplied one after the other.
+    An IEEE product puts whole columns of its weight into the registers of one thread, too many from 64 rows on:
+    such a weight comes in quarters or eighths, to be multiplied one after the other.
     """
     if PRECISION == "ieee" and BLOCK_N >= 128:
         ROWS: tl.constexpr = BLOCK_N // 8
@@ -143,6 +143,13 @@ def load_weight(weight, first_row, N, BLOCK_N: tl.constexpr, TRANSPOSED: tl.cons
             weight_rows(weight, first_row, 5 * ROWS, N, ROWS, BLOCK_N, TRANSPOSED),
             weight_rows(weight, first_row, 6 * ROWS, N, ROWS, BLOCK_N, TRANSPOSED),
             weight_rows(weight, first_row, 7 * ROWS, N, ROWS, BLOCK_N, TRANSPOSED),
+        )
+    elif PRECISION == "ieee" and BLOCK_N == 64:
+        return (
+            weight_rows(weight, first_row, 0, N, 16, BLOCK_N, TRANSPOSED),
+            weight_rows(weight, first_row, 16, N, 16, BLOCK_N, TRANSPOSED),
+            weight_rows(weight, first_row, 32, N, 16, BLOCK_N, TRANSPOSED),
+            weight_rows(weight, first_row, 48, N, 16, BLOCK_N, TRANSPOSED),
         )
     else:
         return (weight_rows(weight, first_row, 0, N, BLOCK_N, BLOCK_N, TRANSPOSED),)
@@ -175,6 +182,9 @@ def multiply_add(x, weight, total, PRECISION: tl.constexpr, BLOCK_B: tl.constexp
         w_0, w_1, w_2, w_3, w_4, w_5, w_6, w_7 = weight
         total = multiply_quarters(x_0, w_0, w_1, w_2, w_3, total, BLOCK_B, BLOCK_N // 2)
         return multiply_quarters(x_1, w_4, w_5, w_6, w_7, total, BLOCK_B, BLOCK_N // 2)
+    elif PRECISION == "ieee" and BLOCK_N == 64:
+        w_0, w_1, w_2, w_3 = weight
+        return multiply_quarters(x, w_0, w_1, w_2, w_3, total, BLOCK_B, BLOCK_N)
     else:
         return tl.dot(x, weight[0], acc=total, input_precision=PRECISION, out_dtype=total.dtype)
 

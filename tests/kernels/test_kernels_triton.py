@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="triton is n
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 """Largest difference to the reference in float64, relative to the larger of 1 and the tensor's largest entry."""
 
-SIZES = [(1, 1, 1), (3, 5, 7), (2, 33, 16), (4, 3, 100), (3, 2, 130)]
+SIZES = [(1, 1, 1), (3, 5, 7), (2, 33, 16), (3, 4, 50), (4, 3, 100), (3, 2, 130)]
 """T, B, N: below, at, between and above powers of two, and the batch over more than one program."""
 
 Run = Callable[..., Any]

@@ -47,7 +47,7 @@ def check_resident(case: Case, capability: int) -> None:
     loop = used.ttgir.split("scf.for", maxsplit=1)[1].splitlines()
     assert sum("tt.load" in line for line in loop) == LOADS_PER_STEP[case.kernel.__name__]
     block_n = case.constants["BLOCK_N"]
-    rows = block_n // 8 if case.kind == "ieee" and block_n >= 128 else block_n
+    rows = 16 if case.kind == "ieee" and block_n >= 64 else block_n
     if block_n > 16:  # a state has the shape of a weight otherwise
         assert not any("local_alloc" in line and f"<{rows}x{block_n}x" in line for line in loop)
 
