@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +54,12 @@ class Packed:
         if convention == "raw":
             return self._check(self.folder / _FRAMES)
         path = self.folder / f"frames-{convention}-{VERSION}.npy"
-        try:
+        with suppress(OSError, ValueError):
             return self._check(path)
-        except (OSError, ValueError):
-            pass
         with _explained(self.folder), FileLock(self.folder / f".lock-{convention}"):
-            if not path.is_file():
-                self._convert(convention, path)
+            with suppress(OSError, ValueError):
+                return self._check(path)  # another process has made it meanwhile
+            self._convert(convention, path)
             return self._check(path)
 
     def clip(self, convention: str, place: int) -> np.ndarray:

@@ -66,8 +66,12 @@ class FolderPlace(Place):
 
     def read(self, name: str) -> Clip:
         path = self.files[name]
-        with path.open("rb") as stream:
-            return _parse(stream.read(text.MAX_BYTES + 1), str(path))
+        try:
+            with path.open("rb") as stream:
+                data = stream.read(text.MAX_BYTES + 1)
+        except OSError as error:
+            raise SkeletonError(f"{path}: cannot be read: {error.strerror}") from error
+        return _parse(data, str(path))
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -77,8 +81,12 @@ class FolderPlace(Place):
     def signature(self) -> str:
         about = []
         for name in self.names:
-            status = self.files[name].stat()
-            about.append((name, self.files[name].suffix, status.st_size, status.st_mtime_ns))
+            path = self.files[name]
+            try:
+                status = path.stat()
+            except OSError as error:
+                raise DataError(f"{path} cannot be read: {error.strerror}") from error
+            about.append((name, path.suffix, status.st_size, status.st_mtime_ns))
         return _digest(about)
 
 

@@ -10,10 +10,12 @@ import itertools
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -111,8 +113,9 @@ def _run(jobs: list[dict[str, Any]], report: Callable[[int], None]) -> list[Shar
             threads.append(threading.Thread(target=listen, args=(number, child), daemon=True))
             threads[-1].start()
             assert child.stdin is not None
-            child.stdin.write(json.dumps(job))
-            child.stdin.close()
+            with suppress(BrokenPipeError):  # it died at once: `_collect` will say so
+                child.stdin.write(json.dumps(job))
+                child.stdin.close()
         return _collect(messages, children, report)
     finally:
         for child in children:
@@ -167,6 +170,7 @@ def _say(message: dict[str, Any]) -> None:
 
 def main() -> None:
     """The body of a process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C the parent ends this process
     job = json.loads(sys.stdin.read())
     try:
         shard = write_shard(place_from(job["place"]), job["names"], job["file"], lambda count: _say({"done": count}))

@@ -177,6 +177,14 @@ def test_a_damaged_cache_is_made_again(damage: str, folder: Path) -> None:
     np.testing.assert_array_equal(again.clip("raw", 1), select_people(FolderPlace(folder).read(NAMES[1])))
 
 
+def test_damaged_preprocessed_frames_are_made_again(folder: Path) -> None:
+    packed = pack(FolderPlace(folder), "test")
+    before = np.array(packed.frames("s-rota"))
+    (path,) = packed.folder.glob("frames-s-rota*")
+    path.write_bytes(path.read_bytes()[:-1000])
+    np.testing.assert_array_equal(packed.frames("s-rota"), before)
+
+
 @pytest.mark.parametrize(("number", "reason"), [(errno.ENOSPC, "disk is full"), (errno.EROFS, "Read-only")])
 def test_a_disk_that_cannot_take_it(number: int, reason: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*args: object) -> None:

@@ -71,6 +71,15 @@ def test_a_clip_that_stands_twice(folder: Path) -> None:
         FolderPlace(folder)
 
 
+def test_files_that_cannot_be_read_are_named(folder: Path) -> None:
+    place = FolderPlace(folder)
+    (folder / f"{NAMES[0]}.skeleton").unlink()
+    with pytest.raises(SkeletonError, match=rf"{NAMES[0]}.skeleton: cannot be read: No such file"):
+        place.read(NAMES[0])
+    with pytest.raises(DataError, match=rf"{NAMES[0]}.skeleton cannot be read: No such file"):
+        _ = place.signature
+
+
 def test_find_place(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     monkeypatch.delenv("DURNN_NTU", raising=False)
     with pytest.raises(DataError, match=r"DURNN_NTU(.|\n)*\.skeleton(.|\n)*ntu-cs-synthetic"):
