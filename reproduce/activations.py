@@ -32,11 +32,9 @@ class Layer:
 
     @property
     def roughness(self) -> float:
-        """Mean step-to-step change over mean activation, over the units that are ever positive; small is smooth."""
-        alive = self.values[:, (self.values > 0).any(0)]
-        if not alive.size or len(alive) < 2:
-            return float("nan")
-        return float((np.abs(np.diff(alive, axis=0)).mean(0) / np.abs(alive).mean(0)).mean())
+        """Mean step-to-step change of all units over their mean activation; small is smooth."""
+        level = np.abs(self.values).mean()
+        return float(np.abs(np.diff(self.values, axis=0)).mean() / level) if level > 0 else float("nan")
 
 
 def run_of(r: Record) -> Run:

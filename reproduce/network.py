@@ -99,6 +99,21 @@ def state_from_tensors(named: dict[str, Tensor]) -> State:
     return named["only"] if "only" in named else tuple(named[str(index)] for index in range(len(named)))
 
 
+def observed_backend(outputs: Tensor) -> str:
+    """Who computed the recurrences, by the operators that the graph of ``outputs`` is made of."""
+    waiting: list[Any] = [outputs.grad_fn]
+    seen: set[Any] = set()
+    while waiting and len(seen) < 5000:  # the reference's graph has several nodes per time step
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if "_durnn_" in node.name():  # the namespace of the fused operators
+            return "fused"
+        waiting += [below for below, _ in node.next_functions]
+    return "reference"
+
+
 def count_parameters(network: nn.Module) -> int:
     return sum(p.numel() for p in network.parameters())
 

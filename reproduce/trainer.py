@@ -235,6 +235,7 @@ def _facts(
         peak_memory_mb=provenance.peak_memory_mb(place.device),
         parameters=count_parameters(training.network), weights_sha256=weights,
         commit=commit, dirty=dirty, versions=provenance.versions(), machine=machine,
-        backend=place.backend, device=place.device, command=provenance.command(), finished=provenance.now(),
+        backend=training.backend or place.backend, device=place.device, command=provenance.command(),
+        finished=provenance.now(),
         lineage=[Visit(**entry) for entry in lineage],
     )  # fmt: skip

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from reproduce.evaluation import evaluate, reestimate_statistics
-from reproduce.network import Network, State, all_finite, detach, state_from_tensors, state_to_tensors
+from reproduce.network import Network, State, all_finite, detach, observed_backend, state_from_tensors, state_to_tensors
 from reproduce.runs import Run
 from reproduce.schedule import Schedule
 
@@ -47,6 +47,7 @@ class Training:
         self.best_step: int | None = None
         self.best_tensors: dict[str, Tensor] = {}
         self.seconds = 0.0
+        self.backend: str | None = None  # known after the first update
         self.loss_sum, self.loss_count, self.last_loss = 0.0, 0, math.nan
         self._losses = torch.zeros(CHECK_EVERY, device=device)
         self._waiting = 0
@@ -66,6 +67,8 @@ class Training:
             self._rate = rate
         self.network.train()
         outputs, state = self.network(x, self.carry)
+        if self.backend is None:
+            self.backend = observed_backend(outputs)
         loss = self.network.loss(outputs, y)
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()
