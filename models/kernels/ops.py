@@ -218,6 +218,7 @@ def _select_setup(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor]
     h_short, _a, _W_ls, W_s, U, _b_thre, _b_long, h0 = inputs
     y, S, scale = output
     ctx.mark_non_differentiable(S, scale)
+    ctx.set_materialize_grads(False)  # no sequences of zeros for outputs that have no gradient
     ctx.save_for_backward(h_short, W_s, U, h0, y, S, scale)
 
 
@@ -286,6 +287,7 @@ def _lstm_setup(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor, T
     _u, W_rec, h0, c0 = inputs
     y, _c_last, gates, cells = output
     ctx.mark_non_differentiable(gates, cells)
+    ctx.set_materialize_grads(False)  # no sequences of zeros for outputs that have no gradient
     ctx.save_for_backward(W_rec, h0, c0, y, gates, cells)
 
 
