@@ -32,6 +32,10 @@ def executable() -> str | None:
     return next((found for name in EXECUTABLES if (found := shutil.which(name))), None)
 
 
+class DebuggingError(RuntimeError):
+    """Chromium's answer to a command that it could not carry out."""
+
+
 class Chromium:
     """One page. ``requests`` holds the address of everything the page has asked for."""
 
@@ -80,7 +84,8 @@ class Chromium:
             if answer.get("method") == "Network.requestWillBeSent":
                 self.requests.append(answer["params"]["request"]["url"])
             if answer.get("id") == self._number:
-                assert "error" not in answer, answer
+                if "error" in answer:
+                    raise DebuggingError(f"{method}: {answer['error']}")
                 return answer["result"]
 
     def _next(self, until: float) -> dict[str, Any]:
@@ -98,15 +103,17 @@ class Chromium:
 
     def evaluate(self, expression: str) -> Any:
         answer = self.send("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
-        assert "exceptionDetails" not in answer, answer
+        if "exceptionDetails" in answer:
+            raise DebuggingError(f"{expression}: {answer['exceptionDetails']}")
         return answer["result"].get("value")
 
     def wait_for(self, expression: str) -> Any:
         """The first value of an expression that counts as true."""
         until = time.monotonic() + PATIENCE
         while time.monotonic() < until:
-            if value := self.evaluate(expression):
-                return value
+            with contextlib.suppress(DebuggingError):  # between two pages there is nothing to evaluate in
+                if value := self.evaluate(expression):
+                    return value
             time.sleep(0.1)
         raise TimeoutError(f"Never true: {expression}; the page is {self.evaluate('location.href')}")
 
