@@ -18,7 +18,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-SOURCES = (Path(__file__).with_name("scan.cpp"), Path(__file__).with_name("vector.h"))
+SOURCES = tuple(Path(__file__).with_name(name) for name in ("scan.cpp", "recurrences.h", "vector.h"))
 FLAGS = (
     "-std=c++17",
     "-O3",
