@@ -11,10 +11,9 @@ from tasks.ntu.names import ClipName, usable_names
 from tasks.ntu.places import find_place
 from tasks.ntu.task import SkeletonClips
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not os.environ.get("DURNN_NTU"), reason="DURNN_NTU does not name the NTU RGB+D skeletons"),
-]
+pytestmark = pytest.mark.skipif(
+    not os.environ.get("DURNN_NTU"), reason="DURNN_NTU does not name the NTU RGB+D skeletons"
+)
 
 
 @pytest.mark.parametrize("protocol", ["cs", "cv"])
