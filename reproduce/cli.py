@@ -45,7 +45,7 @@ class Arguments:
     """Save everything and stop after this long: 90s, 45m, 2h, 1h30m. Run again to continue."""
 
     jobs: int = 0
-    """Runs at a time. 0 chooses: one per core on a CPU, one on a GPU."""
+    """Runs at a time. 0 chooses: one per core on a CPU, one on a GPU. -1: no worker processes, for debugging."""
 
     device: str = "cpu"
     """cpu, cuda or cuda:1."""
@@ -69,12 +69,12 @@ class Arguments:
 def main(name: str, argv: list[str] | None = None) -> None:
     """Entry point of the scripts: errors that the user can mend are one sentence and exit code 2."""
     experiment = EXPERIMENTS[name]
-    script = sys.modules.get("__main__")
+    about = (getattr(sys.modules.get("__main__"), "__doc__", None) or "").strip()
     arguments = tyro.cli(
         Arguments,
         args=argv,
         prog=f"python reproduce/{name}.py",
-        description=f"{experiment.title}.\n\n{(getattr(script, '__doc__', '') or '').strip()}",
+        description=f"{experiment.title}.\n\n{about}\n\n{examples(experiment)}",
         config=(tyro.conf.FlagCreatePairsOff,),
     )
     console = Console()
@@ -83,6 +83,21 @@ def main(name: str, argv: list[str] | None = None) -> None:
     except ValueError as error:
         Console(stderr=True).print(f"{error}", style="red", highlight=False)
         sys.exit(2)
+
+
+def examples(experiment: Experiment) -> str:
+    """The part of --help that most people are after."""
+    recipes = recipe.load(experiment.recipe)
+    row, cell = (experiment.rows or tuple(recipes.rows))[-1], (experiment.cells or tuple(recipes.cells))[0]
+    start = f"python reproduce/{experiment.name}.py"
+    return (
+        "A run that is interrupted, by Ctrl-C, a time limit or a crash, continues when the same command is given "
+        "again; a finished one is not repeated.\n\nExamples:\n\n"
+        f"  {start}\n"
+        f"  {start} --list\n"
+        f"  {start} --rows {row} --cells {cell} --time-limit 2h\n"
+        f"  {start} --budget paper --seeds 5 --device cuda"
+    )
 
 
 def execute(experiment: Experiment, arguments: Arguments, console: Console, workers: Workers | None = None) -> int:

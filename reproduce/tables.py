@@ -213,7 +213,7 @@ def terminal(experiment: Experiment, entries: list[Entry]) -> Table:
     table.add_column("model")
     for label in labels.values():
         for name in ("paper", "ours", "verdict") if printed else ("ours",):
-            table.add_column(f"{label}\n{name}")
+            table.add_column(f"{label}\n{name}", overflow="fold")
     for _, label, cells in by_row(entries):
         columns = [label]
         for cell in labels:

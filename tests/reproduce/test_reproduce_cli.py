@@ -129,6 +129,22 @@ def start(tmp_path, *options):
     )
 
 
+@pytest.mark.slow
+def test_killed_worker_is_told_and_killed_command_leaves_no_worker(tmp_path):
+    process = start(tmp_path, "--budget", "paper", "--seeds", "1")
+    folders = tmp_path / "runs"
+    wait_for(lambda: len(list(folders.glob("*/lock"))) == 2)
+    children = subprocess.run(["pgrep", "-P", str(process.pid), "-f", "spawn_main"], capture_output=True, text=True)
+    first, second = map(int, children.stdout.split())
+    os.kill(first, signal.SIGKILL)
+    assert "its process ended with code -9" in process.stdout.readline()
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    wait_for(lambda: not os.path.exists(f"/proc/{second}"))
+    assert len(list(folders.glob("*/step-*.safetensors"))) == 1, "the orphan did not save itself"
+
+
 def wait_for(condition, seconds=120):
     """A bound on a hang, not a measurement."""
     end = time.monotonic() + seconds
