@@ -126,16 +126,19 @@ def _status(field: str) -> int | None:
 
 
 class Cost(NamedTuple):
-    """Of one train step in a fresh process: best time in seconds, peak memory in bytes above that before the step."""
+    """Of one train step in a fresh process: best time, CPU time, and peak memory above that before the step."""
 
     seconds: float
+    cpu_seconds: float
     peak_bytes: int | None
 
 
-def cost_in_new_process(name: str, shape: Shape, backend: str = "auto", repeats: int = 2) -> Cost:
+def cost_in_new_process(
+    name: str, shape: Shape, backend: str = "auto", repeats: int = 2, threads: int | None = None
+) -> Cost:
     """A fresh process, because the peak of a process that has run before says nothing."""
     program = "from models.kernels import measure; import sys; measure.print_cost(*sys.argv[1:])"
-    request = json.dumps([name, shape, backend, repeats, torch.get_num_threads()])
+    request = json.dumps([name, shape, backend, repeats, threads or torch.get_num_threads()])
     done = subprocess.run([sys.executable, "-c", program, request], capture_output=True, text=True, check=True)
     return Cost(*json.loads(done.stdout.splitlines()[-1]))
 
@@ -147,10 +150,11 @@ def print_cost(request: str) -> None:
     step = train_step(name, Shape(*sizes), backend)
     gc.collect()
     before = _status("VmRSS")
-    seconds = []
+    wall, busy = [], []
     for _ in range(repeats):
-        started = time.perf_counter()
+        started, started_busy = time.perf_counter(), time.process_time()
         step()
-        seconds.append(time.perf_counter() - started)
+        wall.append(time.perf_counter() - started)
+        busy.append(time.process_time() - started_busy)
     peak = _status("VmHWM")
-    print(json.dumps([min(seconds), None if peak is None or before is None else peak - before]))
+    print(json.dumps([min(wall), min(busy), None if peak is None or before is None else peak - before]))

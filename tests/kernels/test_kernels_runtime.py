@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from kernels_ladder import OPERATORS, check, everything
+from kernels_ladder import OPERATORS, SIZES, TOLERANCE, check, everything
 from torch.utils.data import DataLoader, Dataset
 
 from models.kernels import build, cpu
@@ -245,3 +246,23 @@ def test_no_leak_over_a_thousand_steps() -> None:
     steps(1000)
     one_sequence = 30 * 8 * 16 * 4  # the smallest tensor worth leaking, 15 MB after 1000 steps
     assert resident_bytes() - before < 400 * one_sequence
+
+
+INSTRUCTION_SETS = [(), ("-mavx2", "-mfma"), ("-march=x86-64-v4",)] if platform.machine() == "x86_64" else [()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("extra", INSTRUCTION_SETS, ids=str)
+def test_other_vector_widths(extra: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ladder on the widths that this machine's native flags do not choose."""
+    flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    if ("-mavx2" in extra and "avx2" not in flags) or ("-march=x86-64-v4" in extra and "avx512vl" not in flags):
+        pytest.skip("this CPU cannot run it")
+    monkeypatch.setenv("DURNN_CACHE", str(tmp_path))
+    monkeypatch.setattr(build, "FLAG_SETS", ((*build.FLAGS, *extra),))
+    monkeypatch.setattr(cpu, "_library", cpu._Library())
+    for operator in OPERATORS.values():
+        for size in SIZES:
+            for dtype, tolerance in TOLERANCE.items():
+                expected = everything(operator.plain, operator.arguments(*size))
+                check(everything(operator.fused, operator.arguments(*size, dtype)), expected, tolerance)
