@@ -11,7 +11,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import pandas as pd
 import seaborn as sns
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from reproduce import tables
 from reproduce.entries import Entry
@@ -51,16 +51,14 @@ def curves(experiment: Experiment, entries: list[Entry], folder: Path) -> list[P
         for entry in here:
             _draw_curve(axis, entry, drawn)
         axis.axhline(CHANCE, color="0.4", linewidth=0.9, linestyle=":")
-        axis.set(yscale="log", title=label, xlabel="updates", ylabel="mean squared error (validation)")
-        axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+        absent = f"\nnot run: {', '.join(missing)}" if 0 < len(missing) < len(here) else ""
+        axis.set(yscale="log", title=label, xlabel=f"updates{absent}", ylabel="mean squared error (validation)")
         axis.set_xlim(left=0)
+        axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
         if len(missing) == len(here):
-            axis.text(0.5, 0.5, "not run", transform=axis.transAxes, ha="center", va="center", color="0.35")
-        elif missing:
-            axis.text(
-                0.98, 0.97, "not run: " + ", ".join(missing), transform=axis.transAxes, ha="right", va="top",
-                fontsize=6.5, color="0.35", wrap=True,
-            )  # fmt: skip
+            axis.text(0.5, 0.4, "not run", transform=axis.transAxes, ha="center", va="center", color="0.35")
+            axis.set(xticks=[], ylim=(1e-4, 1.0))
     handles = [*drawn.values(), plt.Line2D([], [], color="0.4", linewidth=0.9, linestyle=":")]
     figure.legend(
         handles, [*drawn, "learning nothing, 1/6"], loc="outside lower center", ncols=3, frameon=False, fontsize=8
