@@ -101,7 +101,7 @@ class PixelSequences(SampledTask):
     def to_dataset(self, split: str) -> "datasets.Dataset":
         """Columns `pixels` (784 uint8 in reading order, unscaled), `label`, and `index` in the source's file."""
         import datasets
-        import pyarrow as pa  # type: ignore[import-untyped]
+        import pyarrow as pa
 
         pixels, labels = self._rows(split, np.arange(self.count(split)))
         columns = {

@@ -142,7 +142,7 @@ class SkeletonClips(SampledTask):
         All frames of a clip, preprocessed, not sampled. Holds a copy of the split in memory.
         """
         import datasets
-        import pyarrow as pa  # type: ignore[import-untyped]
+        import pyarrow as pa
 
         self._check_split(split)
         members = self.members[split]
