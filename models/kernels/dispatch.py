@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
-import torch
 from torch import Tensor
 
 from models.kernels import ops, reference
 from models.kernels.checks import check_activation, check_same_kind, check_shapes
 
 BACKENDS = ("auto", "reference", "fused")
+Answer = TypeVar("Answer")
 
 
 def rnn_scan(u: Tensor, W_rec: Tensor, h0: Tensor, activation: str = "relu", backend: str = "auto") -> Tensor:
@@ -103,12 +104,18 @@ def _find_problem(device_type: str) -> str | None:
 _warned: set[str] = set()
 
 
-@torch.compiler.assume_constant_result
+def _constant_when_compiled(function: Callable[[str], Answer]) -> Callable[[str], Answer]:
+    """``torch.compiler.assume_constant_result`` without importing the compiler, which would double import time."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+@_constant_when_compiled
 def _problem(device_type: str) -> str | None:
     return _find_problem(device_type)
 
 
-@torch.compiler.assume_constant_result
+@_constant_when_compiled
 def _available(device_type: str) -> bool:
     problem = _find_problem(device_type)
     if problem is not None and device_type not in _warned:
