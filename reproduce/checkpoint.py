@@ -6,6 +6,7 @@ or the new newest. A file that no longer matches its name is reported and passed
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -94,8 +95,14 @@ def weights_hash(state: dict[str, Tensor]) -> str:
 
 
 def _files(folder: Path) -> list[Path]:
-    found = [path for path in folder.glob("step-*.safetensors") if _NAME.search(path.name)]
-    return sorted(found, key=lambda path: (path.name.split("-")[1], path.stat().st_mtime_ns), reverse=True)
+    """Newest first. The owner of the run may remove files while another process looks."""
+    found = []
+    for path in folder.glob("step-*.safetensors"):
+        match = _NAME.search(path.name)
+        with contextlib.suppress(FileNotFoundError):
+            if match:
+                found.append((int(match[1]), path.stat().st_mtime_ns, path))
+    return [path for *_, path in sorted(found, reverse=True)]
 
 
 def _meta(data: bytes) -> dict[str, Any]:
