@@ -6,6 +6,7 @@ float64 reference first, and no speed-up is printed while that check fails. Run 
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 import sys
@@ -158,6 +159,8 @@ def _megabytes(size: int | None) -> str:
 def report() -> Iterator[str]:
     """The lines of the report, each as soon as it is measured."""
     yield machine()
+    if hasattr(os, "getloadavg"):
+        yield f"Load average before the run {os.getloadavg()[0]:.1f}: above 0.5, other work distorts what follows."
     yield ""
     worst = numerics()
     for name, error in worst.items():

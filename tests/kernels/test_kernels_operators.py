@@ -88,6 +88,7 @@ def train_step(network: nn.Module, compiled: Any, x: Tensor) -> list[Tensor]:
     return [y.detach(), *(p.grad.clone() for p in network.parameters() if p.grad is not None)]
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch itself, inside inductor
 @pytest.mark.parametrize("backend", ["fused", "auto"])
 @pytest.mark.parametrize(
     "compiler", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)]
