@@ -34,9 +34,9 @@ def observe(model: str, shape: str) -> dict[str, Any]:
     try:
         if device().type == "cpu":
             require_host()
-        peak: int | None = peak_bytes(model, shape)
+        peak = [peak_bytes(model, shape)]
     except NotImplementedError:
-        peak = None
+        peak = []
     try:
         return {"bytes": peak, "loss": loss_after_3_steps(model, shape)}
     except FloatingPointError:

@@ -173,7 +173,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--profile", default="fast", choices=("fast", "full"), help="which shapes")
     command.add_argument("--threshold", type=float, default=0.10, help="relative slow-down that counts; default 0.10")
     command.add_argument("--launches", type=int, default=3, help="pairs of new processes")
-    command.add_argument("--rounds", type=int, default=5, help="pairs of blocks in each of them")
+    command.add_argument("--rounds", type=int, default=7, help="pairs of blocks in each of them")
     commands.add_parser("publish").set_defaults(run=publish)
     command = commands.add_parser("serve")
     command.set_defaults(run=serve)
