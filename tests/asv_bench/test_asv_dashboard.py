@@ -86,7 +86,7 @@ def test_at_least_five_commits_are_measured():
     commits = {json.loads(path.read_text())["commit_hash"] for path in committed_results()}
     assert len(commits) >= 5
     for path in RESULTS.rglob("*.json"):
-        assert str(Path.home()) not in path.read_text()
+        assert '"/' not in path.read_text()  # no paths of the machine that measured
 
 
 @needs_git
