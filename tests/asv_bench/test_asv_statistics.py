@@ -6,11 +6,11 @@ import pytest
 from compare import Timing, median_interval
 
 
-def noisy(factor: float, spread: float, generator: random.Random, pairs: int = 15) -> Timing:
-    """Steps of 10 ms; the machine adds time, and now and then a lot of it."""
+def noisy(factor: float, spread: float, generator: random.Random, pairs: int = 21) -> Timing:
+    """Blocks of 10 ms steps; the machine adds time, and now and then a lot of it."""
 
     def step(scale: float) -> float:
-        return 0.01 * scale * (1 + abs(generator.gauss(0, spread)) + (generator.random() < 0.1) * 3)
+        return 0.01 * scale * (1 + abs(generator.gauss(0, spread)) + (generator.random() < 0.03) * 3)
 
     return Timing([step(1.0) for _ in range(pairs)], [step(factor) for _ in range(pairs)])
 
