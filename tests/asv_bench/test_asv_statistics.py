@@ -55,3 +55,8 @@ def test_a_slow_down_within_the_threshold_is_not():
 
 def test_one_slow_moment_is_not_a_slow_commit():
     assert not Timing([0.01] * 15, [0.01] * 10 + [0.05] * 5).slower(0.1)
+
+
+def test_a_median_that_noise_can_explain_is_not_enough():
+    assert not Timing([0.01] * 21, [0.012] * 11 + [0.008] * 10).slower(0.1)
+    assert Timing([0.01] * 21, [0.012] * 18 + [0.008] * 3).slower(0.1)  # three odd pairs of 21 hide nothing
