@@ -1,5 +1,6 @@
 """How to add a model and a task, as the README tells it: each takes about ten lines and then has a recipe row."""
 
+import pytest
 import torch
 from test_reproduce_recipes import MINIMAL
 from test_reproduce_trainer import make_run
@@ -12,55 +13,61 @@ from reproduce.runs import plan
 from reproduce.trainer import Place, train
 from reproduce.training import Training
 
-if "leaky" not in models.names():
 
-    class LeakyLayer(RecurrentLayer):
-        def __init__(self, input_size, hidden_size, net, generator):
-            super().__init__(input_size, hidden_size, net)
-            self.W_in = self.matrix(hidden_size, input_size, "glorot", generator, "W_in_init")
-            self.b = torch.nn.Parameter(torch.zeros(hidden_size))
+class LeakyLayer(RecurrentLayer):
+    def __init__(self, input_size, hidden_size, net, generator):
+        super().__init__(input_size, hidden_size, net)
+        self.W_in = self.matrix(hidden_size, input_size, "glorot", generator, "W_in_init")
+        self.b = torch.nn.Parameter(torch.zeros(hidden_size))
 
-        def forward(self, x, state):
-            h, outputs = state[0], []
-            for u in self.project(x, self.W_in, self.b):  # (B, N) per step
-                h = 0.9 * h + 0.1 * torch.relu(u)
-                outputs.append(h)
-            return self.finish(torch.stack(outputs)), (h,)
-
-    @models.register("leaky")
-    class Leaky(RecurrentNet):
-        """A leaky integrator."""
-
-        def make_layer(self, input_size, index, generator):
-            return LeakyLayer(input_size, self.hidden_size, self, generator)
+    def forward(self, x, state):
+        h, outputs = state[0], []
+        for u in self.project(x, self.W_in, self.b):  # (B, N) per step
+            h = 0.9 * h + 0.1 * torch.relu(u)
+            outputs.append(h)
+        return self.finish(torch.stack(outputs)), (h,)
 
 
-if "longest-run" not in tasks.names():
+class Leaky(RecurrentNet):
+    """A leaky integrator."""
 
-    @tasks.register("longest-run")
-    class LongestRun(tasks.Task):
-        name, kind, metric, input_size, output_size, length = "longest-run", "classify-last", "error_percent", 1, 2, 7
+    def make_layer(self, input_size, index, generator):
+        return LeakyLayer(input_size, self.hidden_size, self, generator)
 
-        def count(self, split):
-            return 40
 
-        def batches_per_epoch(self, split, batch_size):
-            return 40 // batch_size
+class LongestRun(tasks.Task):
+    name, kind, metric, input_size, output_size, length = "longest-run", "classify-last", "error_percent", 1, 2, 7
 
-        def definition(self):
-            return {"task": self.name}
+    def count(self, split):
+        return 40
 
-        def _batches(self, split, batch_size, seed, epoch, start):
-            for number in range(start, 40 // batch_size):
-                generator = torch.Generator().manual_seed(1000 * epoch + number)
-                x = torch.rand(self.length, batch_size, 1, generator=generator)
-                yield x, (x.mean((0, 2)) > 0.5).long()
+    def batches_per_epoch(self, split, batch_size):
+        return 40 // batch_size
 
-        def to_dataset(self, split):
-            raise NotImplementedError
+    def definition(self):
+        return {"task": self.name}
 
-        def picture(self, path):
-            raise NotImplementedError
+    def _batches(self, split, batch_size, seed, epoch, start):
+        for number in range(start, 40 // batch_size):
+            generator = torch.Generator().manual_seed(1000 * epoch + number)
+            x = torch.rand(self.length, batch_size, 1, generator=generator)
+            yield x, (x.mean((0, 2)) > 0.5).long()
+
+    def to_dataset(self, split):
+        raise NotImplementedError
+
+    def picture(self, path):
+        raise NotImplementedError
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch):
+    """The decorators of the README, undone after each test so that other tests see the suite's own names only."""
+    tasks.names()
+    monkeypatch.setattr(models.registry, "_REGISTRY", dict(models.registry._REGISTRY))
+    monkeypatch.setattr(tasks.registry, "_factories", dict(tasks.registry._factories))
+    models.register("leaky")(Leaky)
+    tasks.register("longest-run")(LongestRun)
 
 
 def test_new_model_on_new_task_runs_from_a_recipe(tmp_path):
