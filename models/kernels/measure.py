@@ -1,6 +1,7 @@
 """Train steps of the zoo and of torch.nn, their time and their memory: what benchmarks, report and figure share.
 
-A train step is forward and backward of the sum of all outputs, without a gradient for the input.
+A train step is forward and backward of a sum of outputs, all of them or those of the last step, without a gradient for
+the input.
 """
 
 from __future__ import annotations
@@ -55,13 +56,15 @@ def network(name: str, shape: Shape, backend: str = "auto") -> nn.Module:
     return models.build(name, shape.inputs, shape.N, length=shape.T, backend=backend, seed=0)
 
 
-def train_step(name: str, shape: Shape, backend: str = "auto") -> Callable[[], None]:
+def train_step(name: str, shape: Shape, backend: str = "auto", last_step: bool = False) -> Callable[[], None]:
+    """``last_step``: the loss looks at the last output only, as in adding, MNIST and NTU."""
     net = network(name, shape, backend)
     x = torch.randn(shape.T, shape.B, shape.inputs)
 
     def step() -> None:
         net.zero_grad()
-        net(x)[0].sum().backward()
+        y = net(x)[0]
+        (y[-1] if last_step else y).sum().backward()
 
     return step
 

@@ -39,7 +39,7 @@ def test_speed_table_keeps_the_rows_it_loses(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(report, "SHAPES", dict.fromkeys(measure.SHAPES, SMALL))
     monkeypatch.setattr(report, "interleaved", lambda steps: {"ours": 2.0, "theirs": 1.0})
     lines = list(report.speed_lines(peak=1e9))
-    assert len(lines) == 2 + len(report.ROWS) + 2
+    assert len(lines) == 2 + len(report.ROWS) + 4
     assert all("| 0.5× |" in line for line in lines[2 : 2 + len(report.ROWS)])
     assert lines[-1].count("(0.50×") == len(report.ROWS)
     monkeypatch.setattr(report, "interleaved", lambda steps: {"ours": 1.0, "theirs": 100.0})

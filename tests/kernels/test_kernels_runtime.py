@@ -18,7 +18,7 @@ import torch
 from kernels_ladder import OPERATORS, SIZES, TOLERANCE, check, everything
 from torch.utils.data import DataLoader, Dataset
 
-from models.kernels import build, cpu
+from models.kernels import build, cpu, dispatch
 
 pytestmark = pytest.mark.skipif(not cpu.available(), reason="no compiler for the fused recurrences")
 
@@ -266,3 +266,9 @@ def test_other_vector_widths(extra: tuple[str, ...], tmp_path: Path, monkeypatch
             for dtype, tolerance in TOLERANCE.items():
                 expected = everything(operator.plain, operator.arguments(*size))
                 check(everything(operator.fused, operator.arguments(*size, dtype)), expected, tolerance)
+
+
+def test_subnormal_numbers_are_flushed_inside_the_loops_only() -> None:
+    tiny = torch.full((1, 1, 1), 1e-40)
+    assert dispatch.indrnn_scan(tiny, torch.ones(1), torch.zeros(1, 1), backend="fused").item() == 0.0
+    assert (tiny * 0.5).item() > 0.0, "the caller's arithmetic was changed"
