@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 import torch
 
+from models.kernels.memory import keep_freed_memory
 from reproduce.runs import Run
 from reproduce.trainer import Outcome, Place, Progress, Stop, train
 
@@ -97,6 +98,7 @@ class LocalProcesses:
 
 def _child(connection: Connection, place: Place, threads: int) -> None:
     torch.set_num_threads(threads)
+    keep_freed_memory()
     stop = Stop()
     for number, name in ((signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")):
         signal.signal(number, lambda *_, name=name: setattr(stop, "reason", name))
