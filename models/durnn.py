@@ -69,9 +69,8 @@ class DuRNNLayer(RecurrentLayer):
             h_short = indrnn_scan(u, self.U_short, state[0], backend=self.backend)
         passed = self.dropout_short(self.between(h_short))  # (T, B, N)
         if self.selection:
-            a = F.linear(passed.detach(), self.W_ss, self.b_s)  # the part of (4) that is known before the loop
             h = select_scan(  # (4), (5), (2), (3)
-                passed, a, self.W_ls, self.W_s, self.U, self.b_thre, self.b_long, state[1],
+                passed, self.W_ss, self.b_s, self.W_ls, self.W_s, self.U, self.b_thre, self.b_long, state[1],
                 exact_minmax=self.exact_minmax, backend=self.backend,
             )  # fmt: skip
         else:

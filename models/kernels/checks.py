@@ -16,7 +16,8 @@ SHAPES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "indrnn_scan": {"u": ("T", "B", "N"), "U": ("N",), "h0": ("B", "N")},
     "select_scan": {
         "h_short": ("T", "B", "N"),
-        "a": ("T", "B", "N"),
+        "W_ss": ("N", "N"),
+        "b_s": ("N",),
         "W_ls": ("N", "N"),
         "W_s": ("N", "N"),
         "U": ("N",),

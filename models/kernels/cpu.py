@@ -1,7 +1,7 @@
-"""The fused recurrences on a CPU: time loops in C++ (``scan.cpp``), products over all steps at once in torch's BLAS.
+"""The fused recurrences on a CPU: time loops in C++ (``scan.cpp``).
 
 Functions and arguments as in ``ops.py``. The time loops give bitwise the same numbers for any number of threads;
-weight gradients are torch matrix products and are only as reproducible across thread counts as those are.
+weight gradients are summed slab by slab and so are equal to rounding.
 """
 
 from __future__ import annotations
@@ -22,9 +22,6 @@ SMALL = 1 << 18
 LARGE = 1 << 22
 """Bytes from which the kernel is asked for large pages: first touches of small ones cost as much as the loops."""
 
-PIECE = 2048
-"""Rows (steps times samples) of a piece of the select backward, whose scratch then stays in the cache."""
-
 _SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
 _NAMES = (
     "rnn_forward",
@@ -33,7 +30,6 @@ _NAMES = (
     "indrnn_backward",
     "select_forward",
     "select_backward",
-    "sum_samples",
     "lstm_forward",
     "lstm_backward",
 )
@@ -148,10 +144,10 @@ def rnn_backward(
     grad_y: Tensor, W_rec: Tensor, h0: Tensor, y: Tensor, activation: str
 ) -> tuple[Tensor, Tensor, Tensor]:
     T, B, N = y.shape
-    g, grad_h0 = _empty(y.shape, y), _empty(h0.shape, y)
-    tanh, threads = int(activation == "tanh"), _threads(T * B * N * N)
-    _call("rnn_backward", y, grad_y, W_rec, y, g, grad_h0, T, B, N, tanh, threads)
-    return g, _weight_gradient(g, y, h0), grad_h0
+    g, grad_W_rec, grad_h0 = _empty(y.shape, y), _empty(W_rec.shape, y), _empty(h0.shape, y)
+    tanh, threads = int(activation == "tanh"), _threads(2 * T * B * N * N)
+    _call("rnn_backward", y, grad_y, W_rec, h0, y, g, grad_W_rec, grad_h0, T, B, N, tanh, threads)
+    return g, grad_W_rec, grad_h0
 
 
 def indrnn_forward(u: Tensor, U: Tensor, h0: Tensor) -> Tensor:
@@ -170,7 +166,8 @@ def indrnn_backward(grad_y: Tensor, U: Tensor, h0: Tensor, y: Tensor) -> tuple[T
 
 def select_forward(
     h_short: Tensor,
-    a: Tensor,
+    W_ss: Tensor,
+    b_s: Tensor,
     W_ls: Tensor,
     W_s: Tensor,
     U: Tensor,
@@ -178,38 +175,20 @@ def select_forward(
     b_long: Tensor,
     h0: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    T, B, N = a.shape
-    y, S, scale = _empty(a.shape, a), _empty(a.shape, a), _empty((T, B), a)
-    tensors = (h_short, a, W_ls, W_s, U, b_thre, b_long, h0, y, S, scale)
-    _call("select_forward", a, *tensors, reference.MM_FLOOR, T, B, N, _threads(2 * T * B * N * N))
+    T, B, N = h_short.shape
+    y, S, scale = _empty(h_short.shape, h_short), _empty(h_short.shape, h_short), _empty((T, B), h_short)
+    tensors = (h_short, W_ss, b_s, W_ls, W_s, U, b_thre, b_long, h0, y, S, scale)
+    _call("select_forward", h_short, *tensors, reference.MM_FLOOR, T, B, N, _threads(3 * T * B * N * N))
     return y, S, scale
 
 
 def select_backward(
     grad_y: Tensor, h_short: Tensor, W_s: Tensor, U: Tensor, h0: Tensor, y: Tensor, S: Tensor, scale: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     T, B, N = y.shape
-    grad_h_short, grad_a = _empty(y.shape, y), _empty(y.shape, y)
-    grad_W_ls, grad_W_s = torch.zeros_like(W_s), torch.zeros_like(W_s)
-    grad_h0, sums = torch.zeros_like(h0), y.new_zeros((3, B, N))
-    # Large N: pieces long enough that adding to the (N, N) gradients does not dominate.
-    steps = min(T, max(PIECE, 4 * N) // max(B, 1) + 1)
-    g, i = _empty((steps, B, N), y), _empty((steps, B, N), y)
-    tensors = (grad_y, h_short, W_s, U, h0, y, S, scale, g, i, grad_h_short, grad_a, grad_h0, sums)
-    threads = _threads(T * B * N * N)
-    for end in range(T, 0, -steps):
-        start = max(end - steps, 0)
-        _call("select_backward", y, *tensors, start, end, B, N, threads)
-        grad_W_s.addmm_(g[: end - start].view(-1, N).T, i[: end - start].view(-1, N))
-        if start == 0:
-            grad_W_ls.addmm_(grad_a[0].T, h0)
-        first = max(start, 1)
-        grad_W_ls.addmm_(grad_a[first:end].view(-1, N).T, y[first - 1 : end - 1].view(-1, N))
-    totals = _empty((3, N), y)
-    for per_sample, total in zip(sums, totals, strict=True):
-        _call("sum_samples", y, per_sample, total, B, N)
-    grad_U, grad_b_long = totals[0].clone(), totals[1].clone()
-    return grad_h_short, grad_a, grad_W_ls, grad_W_s, grad_U, -totals[2].sum(), grad_b_long, grad_h0
+    g = [_empty(like.shape, y) for like in (h_short, W_s, U, W_s, W_s, U, U[0], U, h0)]
+    _call("select_backward", y, grad_y, h_short, W_s, U, h0, y, S, scale, *g, T, B, N, _threads(4 * T * B * N * N))
+    return g[0], g[1], g[2], g[3], g[4], g[5], g[6], g[7], g[8]
 
 
 def lstm_forward(u: Tensor, W_rec: Tensor, h0: Tensor, c0: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -251,7 +230,7 @@ def _self_check() -> None:
             (rnn_forward(u, W, h0, "relu"), reference.rnn_scan(u, W, h0, "relu")),
             (rnn_forward(u, W, h0, "tanh"), reference.rnn_scan(u, W, h0, "tanh")),
             (indrnn_forward(u, v, h0), reference.indrnn_scan(u, v, h0)),
-            (select_forward(u, u, W, W, v, b, v, h0)[0], reference.select_scan(u, u, W, W, v, b, v, h0)),
+            (select_forward(u, W, v, W, W, v, b, v, h0)[0], reference.select_scan(u, W, v, W, W, v, b, v, h0)),
             (lstm_forward(gates, W_gates, h0, h0)[0], reference.lstm_scan(gates, W_gates, h0, h0)[0]),
         ]
         for fused, plain in pairs:

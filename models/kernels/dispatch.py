@@ -35,7 +35,8 @@ def indrnn_scan(u: Tensor, U: Tensor, h0: Tensor, backend: str = "auto") -> Tens
 
 def select_scan(
     h_short: Tensor,
-    a: Tensor,
+    W_ss: Tensor,
+    b_s: Tensor,
     W_ls: Tensor,
     W_s: Tensor,
     U: Tensor,
@@ -46,11 +47,21 @@ def select_scan(
     backend: str = "auto",
 ) -> Tensor:
     """``exact_minmax=True`` differentiates through min and max; only the reference can do that."""
-    tensors = {"h_short": h_short, "a": a, "W_ls": W_ls, "W_s": W_s, "U": U, "b_thre": b_thre}
+    tensors = {
+        "h_short": h_short,
+        "W_ss": W_ss,
+        "b_s": b_s,
+        "W_ls": W_ls,
+        "W_s": W_s,
+        "U": U,
+        "b_thre": b_thre,
+        "b_long": b_long,
+        "h0": h0,
+    }
     lacking = "a form with exact_minmax=True" if exact_minmax else None
-    if _use_fused("select_scan", tensors | {"b_long": b_long, "h0": h0}, backend, lacking):
-        return ops.select_forward(h_short, a, W_ls, W_s, U, b_thre, b_long, h0)[0]
-    return reference.select_scan(h_short, a, W_ls, W_s, U, b_thre, b_long, h0, exact_minmax)
+    if _use_fused("select_scan", tensors, backend, lacking):
+        return ops.select_forward(*tensors.values())[0]
+    return reference.select_scan(**tensors, exact_minmax=exact_minmax)
 
 
 def lstm_scan(u: Tensor, W_rec: Tensor, h0: Tensor, c0: Tensor, backend: str = "auto") -> tuple[Tensor, Tensor]:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.kernels.checks import check_activation, check_same_kind, check_shapes
+from models.kernels.checks import SHAPES, check_activation, check_same_kind, check_shapes
 
 IMPLEMENTATIONS: dict[str, str] = {"cpu": "models.kernels.cpu", "cuda": "models.kernels.triton_scan"}
 """Device type -> module with the functions ``rnn_forward``, ``rnn_backward``, … and ``available() -> bool``."""
@@ -150,13 +150,15 @@ def _indrnn_autograd(ctx: Any, grad_y: Tensor | None) -> tuple:
 indrnn_forward.register_autograd(_indrnn_autograd, setup_context=_indrnn_setup)
 
 
-# select_scan: S_t = relu(mm(a_t + W_ls y_{t-1}) − b_thre), y_t = relu(W_s (S_t ∘ h~_t) + U ∘ y_{t-1} + b_long)
+# select_scan: S_t = relu(mm(W_ss h~_t + W_ls y_{t-1} + b_s) − b_thre),
+#              y_t = relu(W_s (S_t ∘ h~_t) + U ∘ y_{t-1} + b_long)
 
 
 @torch.library.custom_op("durnn::select_forward", mutates_args=())
 def select_forward(
     h_short: Tensor,
-    a: Tensor,
+    W_ss: Tensor,
+    b_s: Tensor,
     W_ls: Tensor,
     W_s: Tensor,
     U: Tensor,
@@ -164,19 +166,21 @@ def select_forward(
     b_long: Tensor,
     h0: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """h_short, a: (T, B, N), W_ls, W_s: (N, N), U, b_long: (N,), b_thre: (), h0: (B, N) -> y, S (T, B, N), scale (T, B)
+    """h_short: (T, B, N), W_ss, W_ls, W_s: (N, N), b_s, U, b_long: (N,), b_thre: (), h0: (B, N)
+    -> y, S (T, B, N), scale (T, B)
 
-    ``scale = mm' = 1/max(max v − min v, MM_FLOOR)`` of ``v = a_t + W_ls y_{t-1}``, MM_FLOOR as in reference.py.
+    ``scale = mm' = 1/max(max v − min v, MM_FLOOR)`` of ``v = W_ss h~_t + W_ls y_{t-1} + b_s``.
     """
-    named = {"h_short": h_short, "a": a, "W_ls": W_ls, "W_s": W_s, "U": U, "b_thre": b_thre}
-    _check("select_scan", named | {"b_long": b_long, "h0": h0})
-    return _run("select_forward", (h_short, a, W_ls, W_s, U, b_thre, b_long, h0))
+    tensors = (h_short, W_ss, b_s, W_ls, W_s, U, b_thre, b_long, h0)
+    _check("select_scan", dict(zip(SHAPES["select_scan"], tensors, strict=True)))
+    return _run("select_forward", tensors)
 
 
 @select_forward.register_fake
 def _(
     h_short: Tensor,
-    a: Tensor,
+    W_ss: Tensor,
+    b_s: Tensor,
     W_ls: Tensor,
     W_s: Tensor,
     U: Tensor,
@@ -184,38 +188,39 @@ def _(
     b_long: Tensor,
     h0: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    return a.new_empty(a.shape), a.new_empty(a.shape), a.new_empty(a.shape[:2])
+    return h_short.new_empty(h_short.shape), h_short.new_empty(h_short.shape), h_short.new_empty(h_short.shape[:2])
 
 
 @torch.library.custom_op("durnn::select_backward", mutates_args=())
 def select_backward(
     grad_y: Tensor, h_short: Tensor, W_s: Tensor, U: Tensor, h0: Tensor, y: Tensor, S: Tensor, scale: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Elementwise reverse scan, then products over all steps at once (the gradient of S into y_{t-1} is cut).
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Elementwise reverse scan, then products over many steps at once (the gradients of S into h~_t, y_{t-1} are cut).
 
-    ``g_t = [y_t > 0] ∘ (grad_y_t + U ∘ g_{t+1})``, ``d_t = W_sᵀ g_t``, ``e_t = [S_t > 0] ∘ h~_t ∘ d_t`` ->
-    grad_h_short = S ∘ d, grad_a = scale ∘ e, grad_W_ls = Σ grad_a_t y_{t-1}ᵀ, grad_W_s = Σ g_t (S_t ∘ h~_t)ᵀ,
-    grad_U = Σ g_t ∘ y_{t-1}, grad_b_thre = −Σ e, grad_b_long = Σ g_t, grad_h0 = U ∘ g_0
+    ``g_t = [y_t > 0] ∘ (grad_y_t + U ∘ g_{t+1})``, ``d_t = W_sᵀ g_t``, ``e_t = [S_t > 0] ∘ h~_t ∘ d_t``,
+    ``c_t = scale ∘ e_t`` -> grad_h_short = S ∘ d, grad_W_ss = Σ c_t h~_tᵀ, grad_b_s = Σ c_t,
+    grad_W_ls = Σ c_t y_{t-1}ᵀ, grad_W_s = Σ g_t (S_t ∘ h~_t)ᵀ, grad_U = Σ g_t ∘ y_{t-1}, grad_b_thre = −Σ e,
+    grad_b_long = Σ g_t, grad_h0 = U ∘ g_0
     """
-    named = {"h_short": h_short, "a": S, "W_ls": W_s, "W_s": W_s, "U": U, "b_long": U, "h0": h0}
+    named = {"h_short": h_short, "W_ss": W_s, "b_s": U, "W_ls": W_s, "W_s": W_s, "U": U, "b_long": U, "h0": h0}
     _check("select_scan", named | {"b_thre": U.new_empty(())})
-    for name, tensor in (("grad_y", grad_y), ("y", y)):
-        _check_like("select_backward", name, tensor, tuple(S.shape), S)
-    _check_like("select_backward", "scale", scale, tuple(S.shape[:2]), S)
+    for name, tensor in (("grad_y", grad_y), ("y", y), ("S", S)):
+        _check_like("select_backward", name, tensor, tuple(h_short.shape), h_short)
+    _check_like("select_backward", "scale", scale, tuple(h_short.shape[:2]), h_short)
     return _run("select_backward", (grad_y, h_short, W_s, U, h0, y, S, scale))
 
 
 @select_backward.register_fake
 def _(
     grad_y: Tensor, h_short: Tensor, W_s: Tensor, U: Tensor, h0: Tensor, y: Tensor, S: Tensor, scale: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    models = (h_short, S, W_s, W_s, U, None, U, h0)
-    outputs = [U.new_empty(()) if model is None else model.new_empty(model.shape) for model in models]
-    return outputs[0], outputs[1], outputs[2], outputs[3], outputs[4], outputs[5], outputs[6], outputs[7]
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    models = (h_short, W_s, U, W_s, W_s, U, U[0], U, h0)
+    o = [model.new_empty(model.shape) for model in models]
+    return o[0], o[1], o[2], o[3], o[4], o[5], o[6], o[7], o[8]
 
 
 def _select_setup(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor]) -> None:
-    h_short, _a, _W_ls, W_s, U, _b_thre, _b_long, h0 = inputs
+    h_short, _W_ss, _b_s, _W_ls, W_s, U, _b_thre, _b_long, h0 = inputs
     y, S, scale = output
     ctx.mark_non_differentiable(S, scale)
     ctx.set_materialize_grads(False)  # no sequences of zeros for outputs that have no gradient

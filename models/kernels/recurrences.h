@@ -1,5 +1,6 @@
 // The recurrences of reference.py as loops over time, each thread owning a slab of the batch for the whole
-// sequence. Products over all steps at once (weight gradients) are left to the caller's BLAS.
+// sequence. The weight gradient of the
+// lstm, a product over all steps at once, is left to the caller's BLAS.
 //
 // Shapes: T steps, B samples, N units; sequences are (T, B, N); y_{-1} is h0.
 #pragma once
@@ -16,13 +17,21 @@ void sum_samples(const T* per_sample, T* total, Index B, Index N) {
         for (Index n = 0; n < N; ++n) total[n] += per_sample[b * N + n];
 }
 
+// The (N, N) matrices that the slabs added up, in the order of the slabs; parts: (slabs, N, ld)
+template <class T>
+void sum_slabs(const T* parts, Index ld, T* total, Index slabs, Index N) {
+    std::memset(total, 0, std::size_t(N * N) * sizeof(T));
+    for (Index row = 0; row < slabs * N; ++row)
+        for (Index n = 0; n < N; ++n) total[row % N * N + n] += parts[row * ld + n];
+}
+
 // y_t = act(u_t + W_rec y_{t-1})
 template <class T, bool Tanh>
 void rnn_forward(const T* u, const T* W_rec, const T* h0, T* y, Index steps, Index B, Index N, Index threads) {
     const Index ld = padded<T>(N);
-    Packed<T> weights(W_rec, N, N, 1, N);
+    Packed<T> weights({W_rec}, N, N, 1, N);
     Buffer<T> state(B * ld), sums(B * ld);
-    for_slabs(B, threads, [&, u, h0, y](Index first, Index last) {
+    for_slabs(B, threads, [&, u, h0, y](Index, Index first, Index last) {
         T *h = state.data() + first * ld, *z = sums.data() + first * ld;
         const Index rows = last - first;
         for (Index b = 0; b < rows; ++b) std::memcpy(h + b * ld, h0 + (first + b) * N, std::size_t(N) * sizeof(T));
@@ -46,47 +55,63 @@ void rnn_forward(const T* u, const T* W_rec, const T* h0, T* y, Index steps, Ind
     });
 }
 
-// g_t = act'(y_t) ∘ (grad_y_t + W_recᵀ g_{t+1})
+// Rows (steps times samples of a slab) of a piece: enough for the products of its gradients, few enough for the cache.
+constexpr Index piece_rows = 128;
+inline Index piece_steps(Index steps, Index rows) {
+    return std::min(steps, std::max(Index(1), piece_rows / std::max(Index(1), rows)));
+}
+
+// g_t = act'(y_t) ∘ (grad_y_t + W_recᵀ g_{t+1}) -> grad_u = g, grad_W_rec = Σ g_t y_{t-1}ᵀ, grad_h0 = W_recᵀ g_0
 template <class T, bool Tanh>
-void rnn_backward(const T* grad_y, const T* W_rec, const T* y, T* grad_u, T* grad_h0, Index steps, Index B, Index N,
-                  Index threads) {
-    const Index ld = padded<T>(N);
-    Packed<T> weights(W_rec, N, N, N, 1);
-    Buffer<T> state(B * ld), sums(B * ld);
-    for_slabs(B, threads, [&, grad_y, y, grad_u, grad_h0](Index first, Index last) {
-        T *g = state.data() + first * ld, *z = sums.data() + first * ld;
-        const Index rows = last - first;
-        for (Index t = steps - 1; t >= 0; --t) {
-            for (Index b = 0; b < rows; ++b) {
-                const Index at = (t * B + first + b) * N;
-                const T *in = grad_y + at, *output = y + at, *sum = z + b * ld;
-                T *state = g + b * ld, *out = grad_u + at;
-                for_vectors<T>(N, [=](Index n, auto lanes) {
-                    const Vector<T> value = load<T>(output + n, lanes);
-                    Vector<T> v = load<T>(in + n, lanes) + load<T>(sum + n);
-                    v = Tanh ? v * (T(1) - value * value) : where_positive(value, v);
-                    store<T>(state + n, v, lanes);
-                    store<T>(out + n, v, lanes);
-                });
+void rnn_backward(const T* grad_y, const T* W_rec, const T* h0, const T* y, T* grad_u, T* grad_W_rec, T* grad_h0,
+                  Index steps, Index B, Index N, Index threads) {
+    const Index ld = padded<T>(N), slabs = slab_count(B, threads);
+    Packed<T> weights({W_rec}, N, N, N, 1);
+    Buffer<T> sums(B * ld), gradients(slabs * N * ld);
+    for_slabs(B, threads, [&, grad_y, h0, y, grad_u, grad_h0](Index slab, Index first, Index last) {
+        const Index rows = last - first, span = piece_steps(steps, rows);
+        Buffer<T> scratch(2 * span * rows * ld);
+        T *g = scratch.data(), *befores = g + span * rows * ld, *z = sums.data() + first * ld;
+        for (Index to = steps; to > 0; to -= span) {
+            const Index from = std::max(to - span, Index(0));
+            for (Index t = to - 1; t >= from; --t) {
+                T *g_t = g + (t - from) * rows * ld, *before_t = befores + (t - from) * rows * ld;
+                for (Index b = 0; b < rows; ++b) {
+                    const Index at = (t * B + first + b) * N;
+                    const T *in = grad_y + at, *output = y + at, *sum = z + b * ld;
+                    const T* before = t ? y + at - B * N : h0 + (first + b) * N;
+                    T *state = g_t + b * ld, *copy = before_t + b * ld, *out = grad_u + at;
+                    for_vectors<T>(N, [=](Index n, auto lanes) {
+                        const Vector<T> value = load<T>(output + n, lanes);
+                        Vector<T> v = load<T>(in + n, lanes) + load<T>(sum + n);
+                        v = Tanh ? v * (T(1) - value * value) : where_positive(value, v);
+                        store<T>(state + n, v, lanes);
+                        store<T>(out + n, v, lanes);
+                        store<T>(copy + n, load<T>(before + n, lanes), lanes);
+                    });
+                }
+                Ahead ahead;
+                if (t > 0) {
+                    const Index next = ((t - 1) * B + first) * N;
+                    ahead.add(grad_y + next, rows * N);
+                    ahead.add(grad_u + next, rows * N);
+                    if (t > 1) ahead.add(y + next - B * N, rows * N);
+                }
+                product<T>(g_t, ld, rows, weights, z, ld, ahead);
             }
-            Ahead ahead;
-            if (t > 0) {
-                const Index next = ((t - 1) * B + first) * N;
-                ahead.add(grad_y + next, rows * N);
-                ahead.add(y + next, rows * N);
-                ahead.add(grad_u + next, rows * N);
-            }
-            product<T>(g, ld, rows, weights, z, ld, ahead);
+            Ahead nothing;
+            add_outer<T>(g, ld, N, befores, ld, N, (to - from) * rows, gradients.data() + slab * N * ld, ld, nothing);
         }
         for (Index b = 0; b < rows; ++b)
             std::memcpy(grad_h0 + (first + b) * N, z + b * ld, std::size_t(N) * sizeof(T));
     });
+    sum_slabs(gradients.data(), ld, grad_W_rec, slabs, N);
 }
 
 // y_t = relu(u_t + U ∘ y_{t-1})
 template <class T>
 void indrnn_forward(const T* u, const T* U, const T* h0, T* y, Index steps, Index B, Index N, Index threads) {
-    for_slabs(B, threads, [=](Index first, Index last) {
+    for_slabs(B, threads, [=](Index, Index first, Index last) {
         for (Index t = 0; t < steps; ++t)
             for (Index b = first; b < last; ++b) {
                 const Index at = (t * B + b) * N;
@@ -118,7 +143,7 @@ template <class T>
 void indrnn_backward(const T* grad_y, const T* U, const T* h0, const T* y, T* grad_u, T* grad_U, T* grad_h0,
                      Index steps, Index B, Index N, Index threads) {
     Buffer<T> sum_U(B * N);
-    for_slabs(B, threads, [&, grad_y, U, h0, y, grad_u, grad_h0](Index first, Index last) {
+    for_slabs(B, threads, [&, grad_y, U, h0, y, grad_u, grad_h0](Index, Index first, Index last) {
         std::memset(grad_h0 + first * N, 0, std::size_t((last - first) * N) * sizeof(T));
         for (Index t = steps - 1; t >= 0; --t)
             for (Index b = first; b < last; ++b) {
@@ -132,33 +157,35 @@ void indrnn_backward(const T* grad_y, const T* U, const T* h0, const T* y, T* gr
     sum_samples(sum_U.data(), grad_U, B, N);
 }
 
-// S_t = relu(mm(a_t + W_ls y_{t-1}) − b_thre), y_t = relu(W_s (S_t ∘ h~_t) + U ∘ y_{t-1} + b_long)
+// S_t = relu(mm(W_ss h~_t + W_ls y_{t-1} + b_s) − b_thre), y_t = relu(W_s (S_t ∘ h~_t) + U ∘ y_{t-1} + b_long)
 template <class T>
-void select_forward(const T* h_short, const T* a, const T* W_ls, const T* W_s, const T* U, const T* b_thre,
-                    const T* b_long, const T* h0, T* y, T* S, T* scale, T floor, Index steps, Index B, Index N,
-                    Index threads) {
-    const Index ld = padded<T>(N);
-    Packed<T> from_long(W_ls, N, N, 1, N), from_selected(W_s, N, N, 1, N);
-    Buffer<T> state(B * ld), sums(B * ld), inputs(B * ld);
-    for_slabs(B, threads, [&, h_short, a, U, b_long, h0, y, S, scale](Index first, Index last) {
-        T *h = state.data() + first * ld, *z = sums.data() + first * ld, *i = inputs.data() + first * ld;
+void select_forward(const T* h_short, const T* W_ss, const T* b_s, const T* W_ls, const T* W_s, const T* U,
+                    const T* b_thre, const T* b_long, const T* h0, T* y, T* S, T* scale, T floor, Index steps, Index B,
+                    Index N, Index threads) {
+    const Index ld = padded<T>(N), ld_both = padded<T>(2 * N);
+    Packed<T> into_selection({W_ss, W_ls}, N, N, 1, N), into_long({W_s}, N, N, 1, N);
+    Buffer<T> memories(B * ld_both), sums(B * ld), inputs(B * ld);
+    for_slabs(B, threads, [&, h_short, b_s, U, b_long, h0, y, S, scale](Index, Index first, Index last) {
+        T *both = memories.data() + first * ld_both, *z = sums.data() + first * ld, *i = inputs.data() + first * ld;
         const Index rows = last - first;
+        const std::size_t bytes = std::size_t(N) * sizeof(T);
         const T threshold = *b_thre;
-        for (Index b = 0; b < rows; ++b) std::memcpy(h + b * ld, h0 + (first + b) * N, std::size_t(N) * sizeof(T));
+        for (Index b = 0; b < rows; ++b) std::memcpy(both + b * ld_both + N, h0 + (first + b) * N, bytes);
         for (Index t = 0; t < steps; ++t) {
+            const Index now = (t * B + first) * N;
+            for (Index b = 0; b < rows; ++b) std::memcpy(both + b * ld_both, h_short + now + b * N, bytes);
             Ahead ahead;
-            ahead.add(a + (t * B + first) * N, rows * N);
-            ahead.add(h_short + (t * B + first) * N, rows * N);
-            ahead.add(S + (t * B + first) * N, rows * N);
-            product<T>(h, ld, rows, from_long, z, ld, ahead);
+            ahead.add(S + now, rows * N);
+            ahead.add(y + now, rows * N);
+            if (t + 1 < steps) ahead.add(h_short + now + B * N, rows * N);
+            product<T>(both, ld_both, rows, into_selection, z, ld, ahead);
             for (Index b = 0; b < rows; ++b) {
-                const Index at = (t * B + first + b) * N;
-                const T *in = a + at, *short_memory = h_short + at;
-                T *v = z + b * ld, *selected = i + b * ld, *out = S + at;
-                const T start = v[0] + in[0];
+                const T *bias = b_s, *short_memory = both + b * ld_both;
+                T *v = z + b * ld, *selected = i + b * ld, *out = S + now + b * N;
+                const T start = v[0] + bias[0];
                 Vector<T> low = broadcast<T>(start), high = low;
                 for_vectors<T>(N, [&](Index n, auto lanes) {
-                    const Vector<T> sum = load<T>(v + n) + load<T>(in + n, lanes);
+                    const Vector<T> sum = load<T>(v + n) + load<T>(bias + n, lanes);
                     store<T>(v + n, sum);
                     if constexpr (std::is_same_v<decltype(lanes), Full>) {
                         low = sum < low ? sum : low;
@@ -182,14 +209,13 @@ void select_forward(const T* h_short, const T* a, const T* W_ls, const T* W_s, c
                     store<T>(selected + n, selection * load<T>(short_memory + n, lanes), lanes);
                 });
             }
-            Ahead later;
-            later.add(y + (t * B + first) * N, rows * N);
-            product<T>(i, ld, rows, from_selected, z, ld, later);
+            Ahead nothing;
+            product<T>(i, ld, rows, into_long, z, ld, nothing);
             for (Index b = 0; b < rows; ++b) {
                 const T *sum = z + b * ld, *factor = U, *bias = b_long;
-                T *state = h + b * ld, *out = y + (t * B + first + b) * N;
+                T *state = both + b * ld_both + N, *out = y + now + b * N;
                 for_vectors<T>(N, [=](Index n, auto lanes) {
-                    Vector<T> v = load<T>(sum + n) + load<T>(factor + n, lanes) * load<T>(state + n);
+                    Vector<T> v = load<T>(sum + n) + load<T>(factor + n, lanes) * load<T>(state + n, lanes);
                     v = relu(v + load<T>(bias + n, lanes));
                     store<T>(state + n, v, lanes);
                     store<T>(out + n, v, lanes);
@@ -199,58 +225,85 @@ void select_forward(const T* h_short, const T* a, const T* W_ls, const T* W_s, c
     });
 }
 
-// Steps [from, to) of the backward, last to first: g_t as above, d_t = W_sᵀ g_t, e = [S > 0] ∘ h~ ∘ d ->
-// grad_h_short = S ∘ d, grad_a = scale ∘ e. For the caller's weight gradients g_t and i_t = S_t ∘ h~_t are left in g
-// and i (steps counted from `from`). `sums` (3, B, N) adds up g ∘ y_{t-1}, g, e; `carried` (B, N) links the pieces.
+// g_t as above, d_t = W_sᵀ g_t, e_t = [S_t > 0] ∘ h~_t ∘ d_t, c_t = scale_t ∘ e_t -> grad_h_short = S ∘ d,
+// [grad_W_ss grad_W_ls] = Σ c_t [h~_t y_{t-1}]ᵀ, grad_W_s = Σ g_t (S_t ∘ h~_t)ᵀ, grad_b_s = Σ c, grad_U = Σ g_t ∘ y_{t-1},
+// grad_b_thre = −Σ e, grad_b_long = Σ g. Nothing but g_t passes from step to step, and that elementwise, so a slab goes
+// through pieces of several steps whose scratch stays in the cache; during the products of one the next is fetched.
 template <class T>
 void select_backward(const T* grad_y, const T* h_short, const T* W_s, const T* U, const T* h0, const T* y, const T* S,
-                     const T* scale, T* g, T* i, T* grad_h_short, T* grad_a, T* carried, T* sums, Index from, Index to,
-                     Index B, Index N, Index threads) {
-    const Index ld = padded<T>(N);
-    Packed<T> weights(W_s, N, N, N, 1);
-    Buffer<T> inputs(B * ld), products(B * ld);
-    for_slabs(B, threads, [&](Index first, Index last) {
-        T *x = inputs.data() + first * ld, *d = products.data() + first * ld;
-        const Index rows = last - first;
-        for (Index t = to - 1; t >= from; --t) {
-            for (Index b = 0; b < rows; ++b) {
-                const Index sample = first + b, at = (t * B + sample) * N, piece = ((t - from) * B + sample) * N;
-                const T *selection = S + at, *short_memory = h_short + at;
-                T *out = g + piece, *input = i + piece, *state = x + b * ld;
-                const auto put = [=](Index n, Vector<T> v, auto lanes) {
-                    store<T>(out + n, v, lanes);
-                    store<T>(state + n, v, lanes);
-                    store<T>(input + n, load<T>(selection + n, lanes) * load<T>(short_memory + n, lanes), lanes);
-                };
-                reverse_step<T>(grad_y + at, U, y + at, t ? y + at - B * N : h0 + sample * N, carried + sample * N,
-                                sums + sample * N, sums + (B + sample) * N, N, put);
+                     const T* scale, T* grad_h_short, T* grad_W_ss, T* grad_b_s, T* grad_W_ls, T* grad_W_s, T* grad_U,
+                     T* grad_b_thre, T* grad_b_long, T* grad_h0, Index steps, Index B, Index N, Index threads) {
+    const Index ld = padded<T>(N), ld_both = padded<T>(2 * N), slabs = slab_count(B, threads);
+    Packed<T> weights({W_s}, N, N, N, 1);
+    Buffer<T> sums(4 * B * N), into_selection(slabs * N * ld_both), into_long(slabs * N * ld);
+    for_slabs(B, threads, [&](Index slab, Index first, Index last) {
+        const Index rows = last - first, span = std::min(piece_steps(steps, rows), Ahead::capacity / 3);
+        Buffer<T> scratch(span * rows * (4 * ld + ld_both));
+        T *g = scratch.data(), *d = g + span * rows * ld, *i = d + span * rows * ld, *c = i + span * rows * ld;
+        T* both = c + span * rows * ld;  // [h~_t y_{t-1}]
+        std::memset(grad_h0 + first * N, 0, std::size_t(rows * N) * sizeof(T));  // carries U ∘ g_{t+1} down to t = 0
+        for (Index to = steps; to > 0; to -= span) {
+            const Index from = std::max(to - span, Index(0)), count = (to - from) * rows;
+            for (Index t = to - 1; t >= from; --t)
+                for (Index b = 0; b < rows; ++b) {
+                    const Index sample = first + b, at = (t * B + sample) * N, row = (t - from) * rows + b;
+                    const T* before = t ? y + at - B * N : h0 + sample * N;
+                    T *out = g + row * ld, *copy = both + row * ld_both + N;
+                    const auto put = [=](Index n, Vector<T> v, auto lanes) {
+                        store<T>(out + n, v, lanes);
+                        store<T>(copy + n, load<T>(before + n, lanes), lanes);
+                    };
+                    reverse_step<T>(grad_y + at, U, y + at, before, grad_h0 + sample * N, sums.data() + sample * N,
+                                    sums.data() + (B + sample) * N, N, put);
+                }
+            Ahead now, next;
+            for (Index t = to - 1; t >= from; --t) {
+                const Index at = (t * B + first) * N;
+                now.add(S + at, rows * N);
+                now.add(h_short + at, rows * N);
+                now.add(grad_h_short + at, rows * N);
             }
-            Ahead ahead;
-            ahead.add(grad_h_short + (t * B + first) * N, rows * N);
-            ahead.add(grad_a + (t * B + first) * N, rows * N);
-            if (t > 0) {
-                const Index next = ((t - 1) * B + first) * N;
-                ahead.add(grad_y + next, rows * N);
-                ahead.add(t > 1 ? y + next - B * N : h0 + first * N, rows * N);
-                ahead.add(S + next, rows * N);
-                ahead.add(h_short + next, rows * N);
+            for (Index t = from - 1; t >= std::max(from - span, Index(0)); --t) {
+                const Index at = (t * B + first) * N;
+                next.add(grad_y + at, rows * N);
+                if (t > 0) next.add(y + at - B * N, rows * N);
             }
-            product<T>(x, ld, rows, weights, d, ld, ahead);
-            for (Index b = 0; b < rows; ++b) {
-                const Index sample = first + b, at = (t * B + sample) * N;
-                const T inverse = scale[t * B + sample];
-                const T *gate = S + at, *short_memory = h_short + at, *in = d + b * ld;
-                T *sum = sums + (2 * B + sample) * N, *out_short = grad_h_short + at, *out_a = grad_a + at;
-                for_vectors<T>(N, [=](Index n, auto lanes) {
-                    const Vector<T> selection = load<T>(gate + n, lanes), v = load<T>(in + n);
-                    const Vector<T> e = where_positive(selection, load<T>(short_memory + n, lanes) * v);
-                    store<T>(out_short + n, selection * v, lanes);
-                    store<T>(out_a + n, e * inverse, lanes);
-                    store<T>(sum + n, load<T>(sum + n, lanes) + e, lanes);
-                });
-            }
+            product<T>(g, ld, count, weights, d, ld, now);
+            for (Index t = to - 1; t >= from; --t)
+                for (Index b = 0; b < rows; ++b) {
+                    const Index sample = first + b, at = (t * B + sample) * N, row = (t - from) * rows + b;
+                    const T inverse = scale[t * B + sample];
+                    const T *gate = S + at, *short_memory = h_short + at, *in = d + row * ld;
+                    T *sum_e = sums.data() + (2 * B + sample) * N, *sum_c = sums.data() + (3 * B + sample) * N;
+                    T *out = grad_h_short + at, *selected = i + row * ld, *before_mm = c + row * ld;
+                    T* copy = both + row * ld_both;
+                    for_vectors<T>(N, [=](Index n, auto lanes) {
+                        const Vector<T> selection = load<T>(gate + n, lanes), v = load<T>(in + n);
+                        const Vector<T> short_t = load<T>(short_memory + n, lanes);
+                        const Vector<T> e = where_positive(selection, short_t * v), scaled = e * inverse;
+                        store<T>(out + n, selection * v, lanes);
+                        store<T>(selected + n, selection * short_t, lanes);
+                        store<T>(before_mm + n, scaled, lanes);
+                        store<T>(copy + n, short_t, lanes);
+                        store<T>(sum_e + n, load<T>(sum_e + n, lanes) + e, lanes);
+                        store<T>(sum_c + n, load<T>(sum_c + n, lanes) + scaled, lanes);
+                    });
+                }
+            add_outer<T>(c, ld, N, both, ld_both, 2 * N, count, into_selection.data() + slab * N * ld_both, ld_both,
+                         next);
+            Ahead nothing;
+            add_outer<T>(g, ld, N, i, ld, N, count, into_long.data() + slab * N * ld, ld, nothing);
         }
     });
+    sum_slabs(into_selection.data(), ld_both, grad_W_ss, slabs, N);
+    sum_slabs(into_selection.data() + N, ld_both, grad_W_ls, slabs, N);
+    sum_slabs(into_long.data(), ld, grad_W_s, slabs, N);
+    Buffer<T> sum_e(N);
+    T* totals[] = {grad_U, grad_b_long, sum_e.data(), grad_b_s};
+    for (Index k = 0; k < 4; ++k) sum_samples(sums.data() + k * B * N, totals[k], B, N);
+    double total = 0;
+    for (Index n = 0; n < N; ++n) total += double(sum_e.data()[n]);
+    *grad_b_thre = T(-total);
 }
 
 // [i f g o] = u_t + W_rec y_{t-1}, c_t = σ(f) ∘ c_{t-1} + σ(i) ∘ tanh(g), y_t = σ(o) ∘ tanh(c_t)
@@ -258,9 +311,9 @@ template <class T>
 void lstm_forward(const T* u, const T* W_rec, const T* h0, const T* c0, T* y, T* c_last, T* gates, T* cells,
                   Index steps, Index B, Index N, Index threads) {
     const Index ld = padded<T>(N), ldz = padded<T>(4 * N);
-    Packed<T> weights(W_rec, N, 4 * N, 1, N);
+    Packed<T> weights({W_rec}, N, 4 * N, 1, N);
     Buffer<T> state(B * ld), sums(B * ldz);
-    for_slabs(B, threads, [&, u, h0, c0, y, c_last, gates, cells](Index first, Index last) {
+    for_slabs(B, threads, [&, u, h0, c0, y, c_last, gates, cells](Index, Index first, Index last) {
         T *h = state.data() + first * ld, *z = sums.data() + first * ldz;
         const Index rows = last - first;
         for (Index b = 0; b < rows; ++b) std::memcpy(h + b * ld, h0 + (first + b) * N, std::size_t(N) * sizeof(T));
@@ -302,9 +355,9 @@ template <class T>
 void lstm_backward(const T* grad_y, const T* grad_c, const T* W_rec, const T* c0, const T* gates, const T* cells,
                    T* grad_u, T* grad_h0, T* grad_c0, Index steps, Index B, Index N, Index threads) {
     const Index ld = padded<T>(N), ldg = padded<T>(4 * N);
-    Packed<T> weights(W_rec, 4 * N, N, N, 1);
+    Packed<T> weights({W_rec}, 4 * N, N, N, 1);
     Buffer<T> state(B * ldg), sums(B * ld);
-    for_slabs(B, threads, [&, grad_y, grad_c, c0, gates, cells, grad_u, grad_h0, grad_c0](Index first, Index last) {
+    for_slabs(B, threads, [&, grad_y, grad_c, c0, gates, cells, grad_u, grad_h0, grad_c0](Index, Index first, Index last) {
         T *dz = state.data() + first * ldg, *dh = sums.data() + first * ld;
         const Index rows = last - first;
         const std::size_t bytes = std::size_t(rows * N) * sizeof(T);

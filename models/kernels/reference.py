@@ -1,7 +1,7 @@
 """The recurrences in plain torch: slow, readable, and the ground truth of every fused path.
 
-Shapes: T steps, B samples, N units. Sequences are time-major, ``(T, B, N)``. Every function takes the part of
-the pre-activation that does not depend on the recurrence as one tensor, computed beforehand by one large GEMM.
+Shapes: T steps, B samples, N units. Sequences are time-major, ``(T, B, N)``. ``u`` is the part of the
+pre-activation that does not depend on the recurrence, computed beforehand by one large GEMM.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def min_max(v: Tensor, exact_gradient: bool = False) -> Tensor:
 
 def select_scan(
     h_short: Tensor,
-    a: Tensor,
+    W_ss: Tensor,
+    b_s: Tensor,
     W_ls: Tensor,
     W_s: Tensor,
     U: Tensor,
@@ -63,15 +64,15 @@ def select_scan(
 ) -> Tensor:
     """Selection and long half of DuRNN, Eqs. (4), (2), (3), for a given short-term memory.
 
-    ``S_t = relu(mm(a_t + W_ls h_{t-1}) − b_thre)``, ``h_t = relu(W_s (S_t ∘ h~_t) + U ∘ h_{t-1} + b_long)``,
-    where ``a = W_ss h~ + b_s``. ``∂S_t/∂h_{t-1}`` is cut here; ``∂S_t/∂h~_t`` is cut by whoever computes ``a``
-    from a detached ``h~``.
+    ``S_t = relu(mm(W_ss h~_t + W_ls h_{t-1} + b_s) − b_thre)``,
+    ``h_t = relu(W_s (S_t ∘ h~_t) + U ∘ h_{t-1} + b_long)``; ``∂S_t/∂h~_t`` and ``∂S_t/∂h_{t-1}`` are cut.
 
-    h_short, a: (T, B, N), W_ls, W_s: (N, N), U, b_long: (N,), b_thre: (), h0: (B, N) -> (T, B, N)
+    h_short: (T, B, N), W_ss, W_ls, W_s: (N, N), b_s, U, b_long: (N,), b_thre: (), h0: (B, N) -> (T, B, N)
     """
     h, states = h0, []
-    for h_short_t, a_t in zip(h_short, a, strict=True):
-        S_t = torch.relu(min_max(a_t + h.detach() @ W_ls.T, exact_minmax) - b_thre)  # (B, N)
+    for h_short_t in h_short:
+        v_t = h_short_t.detach() @ W_ss.T + h.detach() @ W_ls.T + b_s  # (B, N)
+        S_t = torch.relu(min_max(v_t, exact_minmax) - b_thre)  # (B, N)
         i_t = S_t * h_short_t  # (B, N)
         h = torch.relu(i_t @ W_s.T + U * h + b_long)  # (B, N)
         states.append(h)

@@ -69,7 +69,7 @@ def numerics() -> dict[str, float]:
     arguments = {
         "rnn_scan": (u, W, h0),
         "indrnn_scan": (u, U, h0),
-        "select_scan": (u, normal(T, B, N), V, W, U, torch.tensor(0.2, dtype=torch.float64), normal(N), h0),
+        "select_scan": (u, V, normal(N), V, W, U, torch.tensor(0.2, dtype=torch.float64), normal(N), h0),
         "lstm_scan": (normal(T, B, 4 * N), normal(4 * N, N) / N**0.5, h0, h0),
     }
     worst = {}

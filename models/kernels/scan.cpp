@@ -25,10 +25,11 @@ static int guarded(Call call) {
         const auto run = tanh ? durnn::rnn_forward<T, true> : durnn::rnn_forward<T, false>;                         \
         return guarded([&] { run(u, W_rec, h0, y, steps, B, N, threads); });                                        \
     }                                                                                                               \
-    DURNN_C int rnn_backward_##suffix(const T* grad_y, const T* W_rec, const T* y, T* grad_u, T* grad_h0,           \
-                                      Index steps, Index B, Index N, Index tanh, Index threads) {                  \
+    DURNN_C int rnn_backward_##suffix(const T* grad_y, const T* W_rec, const T* h0, const T* y, T* grad_u,          \
+                                      T* grad_W_rec, T* grad_h0, Index steps, Index B, Index N, Index tanh,         \
+                                      Index threads) {                                                              \
         const auto run = tanh ? durnn::rnn_backward<T, true> : durnn::rnn_backward<T, false>;                       \
-        return guarded([&] { run(grad_y, W_rec, y, grad_u, grad_h0, steps, B, N, threads); });                      \
+        return guarded([&] { run(grad_y, W_rec, h0, y, grad_u, grad_W_rec, grad_h0, steps, B, N, threads); });      \
     }                                                                                                               \
     DURNN_C int indrnn_forward_##suffix(const T* u, const T* U, const T* h0, T* y, Index steps, Index B, Index N,   \
                                         Index threads) {                                                           \
@@ -39,25 +40,23 @@ static int guarded(Call call) {
         return guarded(                                                                                             \
             [&] { durnn::indrnn_backward<T>(grad_y, U, h0, y, grad_u, grad_U, grad_h0, steps, B, N, threads); });   \
     }                                                                                                               \
-    DURNN_C int select_forward_##suffix(const T* h_short, const T* a, const T* W_ls, const T* W_s, const T* U,      \
-                                        const T* b_thre, const T* b_long, const T* h0, T* y, T* S, T* scale,       \
-                                        double floor, Index steps, Index B, Index N, Index threads) {              \
+    DURNN_C int select_forward_##suffix(const T* h_short, const T* W_ss, const T* b_s, const T* W_ls, const T* W_s, \
+                                        const T* U, const T* b_thre, const T* b_long, const T* h0, T* y, T* S,      \
+                                        T* scale, double floor, Index steps, Index B, Index N, Index threads) {     \
         return guarded([&] {                                                                                        \
-            durnn::select_forward<T>(h_short, a, W_ls, W_s, U, b_thre, b_long, h0, y, S, scale, T(floor), steps, B, \
-                                     N, threads);                                                                  \
+            durnn::select_forward<T>(h_short, W_ss, b_s, W_ls, W_s, U, b_thre, b_long, h0, y, S, scale, T(floor),   \
+                                     steps, B, N, threads);                                                         \
         });                                                                                                         \
     }                                                                                                               \
     DURNN_C int select_backward_##suffix(const T* grad_y, const T* h_short, const T* W_s, const T* U, const T* h0,  \
-                                         const T* y, const T* S, const T* scale, T* g, T* i, T* grad_h_short,      \
-                                         T* grad_a, T* carried, T* sums, Index from, Index to, Index B, Index N,   \
-                                         Index threads) {                                                          \
+                                         const T* y, const T* S, const T* scale, T* grad_h_short, T* grad_W_ss,     \
+                                         T* grad_b_s, T* grad_W_ls, T* grad_W_s, T* grad_U, T* grad_b_thre,         \
+                                         T* grad_b_long, T* grad_h0, Index steps, Index B, Index N, Index threads) {\
         return guarded([&] {                                                                                        \
-            durnn::select_backward<T>(grad_y, h_short, W_s, U, h0, y, S, scale, g, i, grad_h_short, grad_a,         \
-                                      carried, sums, from, to, B, N, threads);                                     \
+            durnn::select_backward<T>(grad_y, h_short, W_s, U, h0, y, S, scale, grad_h_short, grad_W_ss, grad_b_s,  \
+                                      grad_W_ls, grad_W_s, grad_U, grad_b_thre, grad_b_long, grad_h0, steps, B, N,  \
+                                      threads);                                                                     \
         });                                                                                                         \
-    }                                                                                                               \
-    DURNN_C int sum_samples_##suffix(const T* per_sample, T* total, Index B, Index N) {                             \
-        return guarded([&] { durnn::sum_samples<T>(per_sample, total, B, N); });                                    \
     }                                                                                                               \
     DURNN_C int lstm_forward_##suffix(const T* u, const T* W_rec, const T* h0, const T* c0, T* y, T* c_last,        \
                                       T* gates, T* cells, Index steps, Index B, Index N, Index threads) {          \

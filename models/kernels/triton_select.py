@@ -40,7 +40,7 @@ def select(v, threshold, columns, N):
     """``S = relu(mm(v) − threshold)`` by row, and the denominator of mm; padded channels are neither min nor max."""
     low = tl.min(tl.where(columns < N, v, float("inf")), axis=1, keep_dims=True)
     high = tl.max(tl.where(columns < N, v, float("-inf")), axis=1, keep_dims=True)
-    span = tl.maximum(high - low, FLOOR)  # (rows, 1)
+    span = tl.maximum(high - low, tl.full(low.shape, FLOOR, low.dtype))  # (rows, 1); a bare constant is float32
     return relu((v - low) / span - threshold), span
 
 
@@ -121,7 +121,8 @@ def select_gradients(grad_i, h_short, S, scale, grad_h_short, grad_a, i, sum_e, 
 
 def select_forward(
     h_short: Tensor,
-    a: Tensor,
+    W_ss: Tensor,
+    b_s: Tensor,
     W_ls: Tensor,
     W_s: Tensor,
     U: Tensor,
@@ -132,12 +133,14 @@ def select_forward(
     precision: str | None = None,
     resident: bool | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """h_short, a: (T, B, N), W_ls, W_s: (N, N), U, b_long: (N,), b_thre: (), h0: (B, N) -> y, S (T, B, N), scale (T, B)
+    """h_short: (T, B, N), W_ss, W_ls, W_s: (N, N), b_s, U, b_long: (N,), b_thre: (), h0: (B, N)
+    -> y, S (T, B, N), scale (T, B)
 
     precision: of the products inside the kernel, ``triton_common.dot_precision``; ``torch.mm`` has its own switch.
     resident: whether the weights stay on chip for the whole sequence; ``None`` decides by size.
     """
-    T, B, N = a.shape
+    T, B, N = h_short.shape
+    a = torch.addmm(b_s, h_short.flatten(0, 1), W_ss.T).view_as(h_short)  # what of mm's argument is known before
     precision = dot_precision(precision, a.dtype)
     y, S, scale = torch.empty_like(a), torch.empty_like(a), a.new_empty(T, B)
     with launching(a):
@@ -169,10 +172,10 @@ def select_backward(
     y: Tensor,
     S: Tensor,
     scale: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """-> gradients of h_short, a (T, B, N), W_ls, W_s (N, N), U (N,), b_thre (), b_long (N,), h0 (B, N)
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """-> gradients of the inputs of ``select_forward``, in their order.
 
-    An elementwise reverse scan, then products over all steps at once: the gradient of S into y_{t-1} is cut.
+    An elementwise reverse scan, then products over all steps at once: the gradients of S into h~_t and y_{t-1} are cut.
     """
     T, B, N = y.shape
     g, grad_U, grad_b_long, grad_h0 = relu_backward_scan(grad_y, U, h0, y, bias=True)
@@ -184,6 +187,7 @@ def select_backward(
                 grad_i, h_short, S, scale, grad_i, grad_a, i, sum_e, N, padded(N), num_warps=row_warps(padded(N))
             )
     grad_W_s = torch.mm(g.flatten(0, 1).T, i)
+    grad_W_ss, grad_b_s = torch.mm(grad_a.flatten(0, 1).T, h_short.flatten(0, 1)), grad_a.sum((0, 1))
     grad_W_ls = weight_gradient(grad_a, y, h0)
     grad_h_short = grad_i.view_as(y)  # overwritten in place
-    return grad_h_short, grad_a, grad_W_ls, grad_W_s, grad_U, -sum_e.sum(), grad_b_long, grad_h0
+    return grad_h_short, grad_W_ss, grad_b_s, grad_W_ls, grad_W_s, grad_U, -sum_e.sum(), grad_b_long, grad_h0

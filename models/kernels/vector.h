@@ -7,10 +7,12 @@
 #include <xmmintrin.h>
 #endif
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 #include <memory>
 #include <new>
 #include <system_error>
@@ -187,7 +189,7 @@ inline void extremes(const T* low, const T* high, T& minimum, T& maximum) {
 // so that it arrives behind the arithmetic; asked for at once, it would fill the queue and stall.
 class Ahead {
   public:
-    static constexpr Index line = 64;
+    static constexpr Index line = 64, capacity = 96;  // of streams
     template <class T>
     void add(const T* from, Index count) {
         begin_[streams_] = reinterpret_cast<const char*>(from);
@@ -207,8 +209,8 @@ class Ahead {
     }
 
   private:
-    const char* begin_[6];
-    Index lines_[6], streams_ = 0, now_ = 0, left_ = 0;
+    const char* begin_[capacity];
+    Index lines_[capacity], streams_ = 0, now_ = 0, left_ = 0;
 };
 
 // Cache-line aligned scratch; throws std::bad_alloc.
@@ -232,21 +234,26 @@ inline Index padded(Index columns) {
     return (columns + panel<T> - 1) / panel<T> * panel<T> + width<T>;
 }
 
-// Weights as panels of `panel<T>` columns, k-major inside a panel, missing columns zero: element (k, n) of the
-// right-hand factor is W[k * row + n * column].
+// Weights as panels of `panel<T>` columns, k-major inside a panel, missing columns zero. The right-hand factor is one
+// matrix or several below each other; element (k, n) of each is W[k * row + n * column].
 template <class T>
 class Packed {
   public:
-    Packed(const T* W, Index K, Index columns, Index row, Index column)
-        : K(K), panels((columns + panel<T> - 1) / panel<T>), buffer_(K * panels * panel<T>) {
+    Packed(std::initializer_list<const T*> matrices, Index rows, Index columns, Index row, Index column)
+        : K(rows * Index(matrices.size())),
+          panels((columns + panel<T> - 1) / panel<T>),
+          buffer_(K * panels * panel<T>) {
         constexpr Index tile = 64;
         for (Index p = 0; p < panels; ++p) {
             T* to = buffer_.data() + p * K * panel<T>;
             const Index count = columns - p * panel<T> < panel<T> ? columns - p * panel<T> : panel<T>;
-            for (Index k0 = 0; k0 < K; k0 += tile)
-                for (Index n = 0; n < count; ++n)
-                    for (Index k = k0; k < K && k < k0 + tile; ++k)
-                        to[k * panel<T> + n] = W[k * row + (p * panel<T> + n) * column];
+            for (const T* W : matrices) {
+                for (Index k0 = 0; k0 < rows; k0 += tile)
+                    for (Index n = 0; n < count; ++n)
+                        for (Index k = k0; k < rows && k < k0 + tile; ++k)
+                            to[k * panel<T> + n] = W[k * row + (p * panel<T> + n) * column];
+                to += rows * panel<T>;
+            }
         }
     }
     const T* operator[](Index p) { return buffer_.data() + p * K * panel<T>; }
@@ -256,25 +263,27 @@ class Packed {
     Buffer<T> buffer_;
 };
 
-// R rows times P neighbouring panels. Every element sums over k in ascending order whatever R and P are, so the
-// result does not depend on how rows are dealt to threads.
-template <class T, int R, int P>
-void block(const T* x, Index ldx, const T* w, Index K, T* z, Index ldz, const char* ahead, const char* ahead_end) {
+// R rows times P neighbouring panels, z (R, columns) = x (R, K) w, where w is packed. `Outer`: z += xᵀ w with x (K, R)
+// and w (K, columns) as they lie in memory. Every element sums over k in ascending order whatever R and P are, so
+// that a product does not depend on how rows are dealt to threads.
+template <class T, int R, int P, bool Outer>
+void block(const T* x, Index ldx, const T* w, Index ldw, Index K, T* z, Index ldz, const char* ahead,
+           const char* ahead_end) {
     constexpr int C = 2 * P;
     Vector<T> sum[R][C];
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 16
-        for (int c = 0; c < C; ++c) sum[r][c] = Vector<T>{};
-    const Index stride = K * panel<T>;
+        for (int c = 0; c < C; ++c) sum[r][c] = Outer ? load<T>(z + r * ldz + c * width<T>) : Vector<T>{};
     const auto add = [&](Index k) __attribute__((always_inline)) {
         Vector<T> weight[C];
 #pragma GCC unroll 16
         for (int c = 0; c < C; ++c)
-            weight[c] = load<T>(w + (c / 2) * stride + k * panel<T> + (c % 2) * width<T>);
+            weight[c] = load<T>(Outer ? w + k * ldw + c * width<T>
+                                      : w + ((c / 2) * K + k) * panel<T> + (c % 2) * width<T>);
 #pragma GCC unroll 16
         for (int r = 0; r < R; ++r) {
-            const Vector<T> value = broadcast<T>(x[r * ldx + k]);
+            const Vector<T> value = broadcast<T>(Outer ? x[k * ldx + r] : x[r * ldx + k]);
 #pragma GCC unroll 16
             for (int c = 0; c < C; ++c) sum[r][c] += value * weight[c];
         }
@@ -292,53 +301,60 @@ void block(const T* x, Index ldx, const T* w, Index K, T* z, Index ldz, const ch
         for (int c = 0; c < C; ++c) store<T>(z + r * ldz + c * width<T>, sum[r][c]);
 }
 
-template <class T, int P>
-void dispatch_block(Index R, const T* x, Index ldx, const T* w, Index K, T* z, Index ldz, const char* from,
-                    const char* to) {
-    switch (R) {
-        case 1: return block<T, 1, P>(x, ldx, w, K, z, ldz, from, to);
-        case 2: return block<T, 2, P>(x, ldx, w, K, z, ldz, from, to);
-        case 3: return block<T, 3, P>(x, ldx, w, K, z, ldz, from, to);
-        default: break;
-    }
-    if constexpr (P == 1) switch (R) {
-        case 4: return block<T, 4, P>(x, ldx, w, K, z, ldz, from, to);
-        case 5: return block<T, 5, P>(x, ldx, w, K, z, ldz, from, to);
-        case 6: return block<T, 6, P>(x, ldx, w, K, z, ldz, from, to);
-        default: break;
-    }
-    if constexpr (P == 1 && max_rows > 6) switch (R) {
-        case 7: return block<T, 7, P>(x, ldx, w, K, z, ldz, from, to);
-        case 8: return block<T, 8, P>(x, ldx, w, K, z, ldz, from, to);
-        case 9: return block<T, 9, P>(x, ldx, w, K, z, ldz, from, to);
-        case 10: return block<T, 10, P>(x, ldx, w, K, z, ldz, from, to);
-        case 11: return block<T, 11, P>(x, ldx, w, K, z, ldz, from, to);
-        case 12: return block<T, 12, P>(x, ldx, w, K, z, ldz, from, to);
-        default: break;
+// `block` for R known only now, 1 <= R <= most.
+template <class T, int P, bool Outer, int most, class... Rest>
+void dispatch_block(Index R, Rest... rest) {
+    if constexpr (most == 1)
+        block<T, 1, P, Outer>(rest...);
+    else if (R == most)
+        block<T, most, P, Outer>(rest...);
+    else
+        dispatch_block<T, P, Outer, most - 1>(R, rest...);
+}
+
+// Calls body(first, count) for blocks of [0, rows) of at most max_rows and nearly equal height.
+template <class Body>
+inline void for_blocks(Index rows, Index blocks, Body body) {
+    for (Index b = 0, first = 0; b < blocks; ++b) {
+        const Index count = rows / blocks + (b < rows % blocks);
+        body(first, count);
+        first += count;
     }
 }
+inline Index blocks_of(Index rows) { return (rows + max_rows - 1) / max_rows; }
 
 // z (rows, columns) = x (rows, K) times the packed weights; z has whole panels of columns.
 template <class T>
 void product(const T* x, Index ldx, Index rows, Packed<T>& weights, T* z, Index ldz, Ahead& ahead) {
-    const Index blocks = (rows + max_rows - 1) / max_rows, K = weights.K;
+    const Index blocks = blocks_of(rows), K = weights.K;
     // Few rows: two panels at once, to have enough independent sums.
     const Index pairs = rows <= 3 && max_rows > 6 ? weights.panels / 2 : 0;
     Index calls = pairs + (weights.panels - 2 * pairs) * blocks;
     const char *from, *to;
     for (Index p = 0; p < 2 * pairs; p += 2) {
         ahead.take(calls--, from, to);
-        dispatch_block<T, 2>(rows, x, ldx, weights[p], K, z + p * panel<T>, ldz, from, to);
+        dispatch_block<T, 2, false, 3>(rows, x, ldx, weights[p], K, K, z + p * panel<T>, ldz, from, to);
     }
-    for (Index p = 2 * pairs; p < weights.panels; ++p) {
-        Index r = 0;
-        for (Index b = 0; b < blocks; ++b) {  // of nearly equal height
-            const Index R = rows / blocks + (b < rows % blocks);
+    for (Index p = 2 * pairs; p < weights.panels; ++p)
+        for_blocks(rows, blocks, [&](Index r, Index R) {
             ahead.take(calls--, from, to);
-            dispatch_block<T, 1>(R, x + r * ldx, ldx, weights[p], K, z + r * ldz + p * panel<T>, ldz, from, to);
-            r += R;
-        }
-    }
+            dispatch_block<T, 1, false, max_rows>(R, x + r * ldx, ldx, weights[p], K, K, z + r * ldz + p * panel<T>,
+                                                  ldz, from, to);
+        });
+}
+
+// z (rows, columns) += xᵀ w for x (K, rows) and w (K, columns); w and z have whole panels of columns.
+template <class T>
+void add_outer(const T* x, Index ldx, Index rows, const T* w, Index ldw, Index columns, Index K, T* z, Index ldz,
+               Ahead& ahead) {
+    const Index blocks = blocks_of(rows), panels = (columns + panel<T> - 1) / panel<T>;
+    Index calls = panels * blocks;
+    const char *from, *to;
+    for (Index n = 0; n < columns; n += panel<T>)
+        for_blocks(rows, blocks, [&](Index r, Index R) {
+            ahead.take(calls--, from, to);
+            dispatch_block<T, 1, true, max_rows>(R, x + r, ldx, w + n, ldw, K, z + r * ldz + n, ldz, from, to);
+        });
 }
 
 // Who runs the slabs. By default threads that are started and joined by the call. Where the caller's own OpenMP
@@ -371,13 +387,15 @@ class FlushSubnormals {
 #endif
 };
 
-// Runs body(first, last) over slabs of [0, B), one per thread, for the whole call.
+inline Index slab_count(Index B, Index threads) { return std::max(Index(1), std::min(threads, B)); }
+
+// Runs body(slab, first, last) over slabs of [0, B), one per thread, for the whole call.
 template <class Body>
 void for_slabs(Index B, Index threads, Body body) {
-    if (threads > B) threads = B;
-    if (threads <= 1) {
+    threads = slab_count(B, threads);
+    if (threads == 1) {
         const FlushSubnormals flush;
-        return body(Index(0), B);
+        return body(Index(0), Index(0), B);
     }
     struct Shared {
         Body& body;
@@ -387,7 +405,7 @@ void for_slabs(Index B, Index threads, Body body) {
             const FlushSubnormals flush;
             Shared& self = *static_cast<Shared*>(data);
             for (Index i; (i = self.next++) < self.slabs;)
-                self.body(self.B * i / self.slabs, self.B * (i + 1) / self.slabs);
+                self.body(i, self.B * i / self.slabs, self.B * (i + 1) / self.slabs);
         }
     } shared{body, {0}, B, threads};
     if (team && team_process == long(getpid())) return team(Shared::work, &shared, unsigned(threads), 0);

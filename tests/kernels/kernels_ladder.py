@@ -39,7 +39,8 @@ def independent_arguments(T: int, B: int, N: int, g: torch.Generator) -> Argumen
 def selective_arguments(T: int, B: int, N: int, g: torch.Generator) -> Arguments:
     return {
         "h_short": normal(g, T, B, N),
-        "a": normal(g, T, B, N),
+        "W_ss": normal(g, N, N) / N**0.5,
+        "b_s": normal(g, N),
         "W_ls": normal(g, N, N) / N**0.5,
         "W_s": normal(g, N, N) / N**0.5,
         "U": 0.3 + 0.6 * uniform(g, N),

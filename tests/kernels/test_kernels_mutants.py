@@ -34,20 +34,24 @@ def indrnn(step: Callable[..., Tensor]) -> Function:
 
 
 def select(
+    short: Callable[[Tensor], Tensor] = lambda h_short: h_short.detach(),
     long: Callable[[Tensor], Tensor] = lambda h: h.detach(),
     mm: Callable[[Tensor], Tensor] = min_max,
-    into_selection: Callable[[Tensor], Tensor] = lambda W_ls: W_ls.T,
+    from_short: Callable[[Tensor], Tensor] = lambda W_ss: W_ss.T,
+    from_long: Callable[[Tensor], Tensor] = lambda W_ls: W_ls.T,
+    bias: Callable[[Tensor], Tensor] = lambda b_s: b_s,
     into_long: Callable[[Tensor], Tensor] = lambda W_s: W_s.T,
     selected: Callable[[Tensor, Tensor], Tensor] = lambda S, h_short: S * h_short,
     threshold: Callable[[Tensor], Tensor] = lambda b: b,
     carried: Callable[[Tensor, Tensor], Tensor] = lambda U, h: U * h,
 ) -> Function:
-    def function(h_short, a, W_ls, W_s, U, b_thre, b_long, h0):  # type: ignore[no-untyped-def]
-        def step(h: Tensor, h_short_t: Tensor, a_t: Tensor) -> Tensor:
-            S = torch.relu(mm(a_t + long(h) @ into_selection(W_ls)) - threshold(b_thre))
+    def function(h_short, W_ss, b_s, W_ls, W_s, U, b_thre, b_long, h0):  # type: ignore[no-untyped-def]
+        def step(h: Tensor, h_short_t: Tensor) -> Tensor:
+            v = short(h_short_t) @ from_short(W_ss) + long(h) @ from_long(W_ls) + bias(b_s)
+            S = torch.relu(mm(v) - threshold(b_thre))
             return torch.relu(selected(S, h_short_t) @ into_long(W_s) + carried(U, h) + b_long)
 
-        return scan(step, h0, h_short, a)
+        return scan(step, h0, h_short)
 
     return function
 
@@ -87,11 +91,17 @@ MUTANTS: dict[str, tuple[str, Function]] = {
     "indrnn: no gradient of U": ("indrnn", indrnn(lambda h, u, U: torch.relu(u + U.detach() * h))),
     "indrnn: no relu'": ("indrnn", indrnn(lambda h, u, U: _straight_through(torch.relu, u + U * h))),
     "indrnn: U squared": ("indrnn", indrnn(lambda h, u, U: torch.relu(u + U * U * h))),
-    "select: uncut gradient of S": ("select", select(long=lambda h: h)),
+    "select: uncut gradient of S into h": ("select", select(long=lambda h: h)),
+    "select: uncut gradient of S into h~": ("select", select(short=lambda h_short: h_short)),
     "select: min and max differentiated": ("select", select(mm=lambda v: min_max(v, exact_gradient=True))),
     "select: mm without gradient": ("select", select(mm=lambda v: min_max(v).detach())),
     "select: mm not divided": ("select", select(mm=lambda v: v - v.detach().amin(-1, keepdim=True))),
-    "select: W_ls transposed": ("select", select(into_selection=lambda W: W)),
+    "select: W_ss transposed": ("select", select(from_short=lambda W: W)),
+    "select: W_ls transposed": ("select", select(from_long=lambda W: W)),
+    "select: no gradient of W_ss": ("select", select(from_short=lambda W: W.detach().T)),
+    "select: no gradient of W_ls": ("select", select(from_long=lambda W: W.detach().T)),
+    "select: no gradient of b_s": ("select", select(bias=lambda b: b.detach())),
+    "select: b_s off by 1e-3": ("select", select(bias=lambda b: b + 1e-3 * torch.arange(len(b)) / len(b))),
     "select: W_s transposed": ("select", select(into_long=lambda W: W)),
     "select: no U in the reverse scan": ("select", select(carried=lambda U, h: _value_of(U, h))),
     "select: no gradient of U": ("select", select(carried=lambda U, h: U.detach() * h)),

@@ -44,14 +44,14 @@ def test_many_steps(operator: Operator, dtype: torch.dtype) -> None:
     check(everything(operator.fused, arguments), expected, TOLERANCE[dtype])
 
 
-def test_select_backward_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pieces that divide the sequence, that do not, and of a single step."""
-    operator = OPERATORS["select"]
-    arguments = operator.arguments(9, 3, 8)
-    expected = everything(operator.plain, arguments)
-    for rows in (0, 3, 6, 9, 1000):
-        monkeypatch.setattr(cpu, "PIECE", rows)
-        check(everything(operator.fused, arguments), expected, 1e-10)
+@pytest.mark.parametrize("name", ["rnn_relu", "select"])
+@pytest.mark.parametrize("T", [1, 25, 26, 27, 51, 52, 53])
+def test_backward_in_pieces(name: str, T: int) -> None:
+    """Sequences that pieces of 25 or 26 steps (of five samples, or of the ten that two threads share) divide or not."""
+    operator = OPERATORS[name]
+    for B in (5, 10):
+        arguments = operator.arguments(T, B, 8)
+        check(everything(operator.fused, arguments), everything(operator.plain, arguments), 1e-10)
 
 
 def test_large_hidden_size(operator: Operator) -> None:
@@ -72,9 +72,9 @@ def test_gradcheck(name: str, T: int, B: int, N: int) -> None:
 
 
 def test_gradcheck_select_without_feedback() -> None:
-    """With W_ls = 0 nothing is cut on the way of these arguments, so their gradient is the true one."""
+    """With W_ss = W_ls = 0 nothing is cut on the way of these arguments, so their gradient is the true one."""
     arguments = OPERATORS["select"].arguments(3, 2, 4)
-    fixed = {"a": arguments["a"], "W_ls": torch.zeros(4, 4, dtype=torch.float64)}
+    fixed = {name: torch.zeros(4, 4, dtype=torch.float64) for name in ("W_ss", "W_ls")} | {"b_s": arguments["b_s"]}
     leaves = {name: tensor.requires_grad_() for name, tensor in arguments.items() if name not in fixed}
 
     def function(*values: Tensor) -> Tensor:
@@ -86,15 +86,15 @@ def test_gradcheck_select_without_feedback() -> None:
 def test_gradcheck_select_with_fixed_extremes() -> None:
     """As long as minimum and maximum stay where they are, ``mm' = 1/(max − min)`` is the true derivative."""
     arguments = OPERATORS["select"].arguments(1, 1, 5)
-    v = arguments["a"][0, 0] + arguments["W_ls"] @ arguments["h0"][0]
+    v = arguments["W_ss"] @ arguments["h_short"][0, 0] + arguments["W_ls"] @ arguments["h0"][0] + arguments["b_s"]
     inner = torch.ones(5, dtype=torch.float64)
     inner[v.argmin()] = inner[v.argmax()] = 0
 
-    def function(a: Tensor, W_ls: Tensor) -> Tensor:
-        moved = {"a": arguments["a"] + inner * a, "W_ls": arguments["W_ls"] + inner[:, None] * W_ls}
-        return OPERATORS["select"].fused(**(arguments | moved))
+    def function(W_ss: Tensor, b_s: Tensor, W_ls: Tensor) -> Tensor:
+        moved = {"W_ss": inner[:, None] * W_ss, "b_s": inner * b_s, "W_ls": inner[:, None] * W_ls}
+        return OPERATORS["select"].fused(**(arguments | {name: arguments[name] + by for name, by in moved.items()}))
 
-    zeros = [torch.zeros_like(arguments[name]).requires_grad_() for name in ("a", "W_ls")]
+    zeros = [torch.zeros_like(arguments[name]).requires_grad_() for name in ("W_ss", "b_s", "W_ls")]
     assert torch.autograd.gradcheck(function, zeros)
 
 
@@ -207,7 +207,7 @@ def test_relu_and_min_max_edges() -> None:
         for flat in (False, True):
             arguments = base | {"b_thre": torch.tensor(threshold, dtype=torch.float64)}
             if flat:
-                arguments |= {"a": torch.zeros_like(base["a"]), "W_ls": torch.zeros_like(base["W_ls"])}
+                arguments |= {name: torch.zeros_like(base[name]) for name in ("W_ss", "b_s", "W_ls")}
             operator = OPERATORS["select"]
             check(everything(operator.fused, arguments), everything(operator.plain, arguments), 1e-10)
     arguments = OPERATORS["rnn_relu"].arguments(4, 3, 6)
@@ -246,8 +246,9 @@ def test_nan_stays_visible(operator: Operator) -> None:
 def test_min_max_floor_is_the_references() -> None:
     """Ranges around MM_FLOOR: the denominator is the larger of the two."""
     arguments = OPERATORS["select"].arguments(3, 2, 5)
+    arguments["W_ss"].zero_()
     arguments["W_ls"].zero_()
     for width in (0.1, 1.0, 10.0):
-        arguments["a"] = reference.MM_FLOOR * width * torch.linspace(0, 1, 5, dtype=torch.float64).expand(3, 2, 5)
+        arguments["b_s"] = reference.MM_FLOOR * width * torch.linspace(0, 1, 5, dtype=torch.float64)
         operator = OPERATORS["select"]
         check(everything(operator.fused, arguments), everything(operator.plain, arguments), 1e-10)

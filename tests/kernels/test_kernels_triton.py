@@ -100,9 +100,8 @@ def inputs(op: str, T: int, B: int, N: int, dtype: torch.dtype, seed: int = 0) -
         return draw(seed, dtype, u=(T, B, N), U=(N,), h0=(B, N))
     if op == "lstm":
         return draw(seed, dtype, u=(T, B, 4 * N), W_rec=(4 * N, N), h0=(B, N), c0=(B, N))
-    tensors = draw(
-        seed, dtype, h_short=(T, B, N), a=(T, B, N), W_ls=(N, N), W_s=(N, N), U=(N,), b_thre=(), b_long=(N,), h0=(B, N)
-    )
+    matrices: dict[str, tuple] = {"W_ls": (N, N), "W_s": (N, N), "U": (N,), "b_thre": (), "b_long": (N,), "h0": (B, N)}
+    tensors = draw(seed, dtype, h_short=(T, B, N), W_ss=(N, N), b_s=(N,), **matrices)
     # A negative threshold lets the gradient through even where all channels are equal, as they are for N = 1.
     return tensors | {"b_thre": tensors["b_thre"].fill_(-0.2 if N < 8 else 0.3)}
 
@@ -215,6 +214,7 @@ def difference_quotients(op: str, options: tuple) -> None:
     tensors = inputs(op, 2, 1, 3 if op == "select" else 2, torch.float64, seed=3)
     if op == "select":  # what reaches y_t through S_t and mm's minimum and maximum is cut, so only T = 1 can agree
         tensors = {name: x[:1] if x.dim() == 3 else x for name, x in tensors.items()}
+        tensors["W_ss"].zero_()
     free = ("h_short", "W_s", "U", "b_thre", "b_long") if op == "select" else tuple(tensors)
     leaves = [x.requires_grad_() if name in free else x for name, x in tensors.items()]
     count = 2 if op == "lstm" else 1
@@ -239,8 +239,7 @@ def nan_like_reference(op: str, options: tuple, resident: bool) -> None:
     from models.kernels import triton_scan
 
     tensors = inputs(op, 3, 2, 5, torch.float32)
-    name = "a" if op == "select" else "u"
-    tensors[name][1, 0, 2] = torch.nan
+    tensors["h_short" if op == "select" else "u"][1, 0, 2] = torch.nan
     path = {} if op == "indrnn" else {"resident": resident}
     results = getattr(triton_scan, f"{op}_forward")(*tensors.values(), *options, **path)
     wanted = getattr(reference, f"{op}_scan")(*tensors.values(), *options)
@@ -300,13 +299,13 @@ def padded_channels_are_no_extremes() -> None:
 
     for shift in (5.0, -5.0):
         x = inputs("select", 2, 3, 11, torch.float64)
-        x["a"] += shift
+        x["b_s"] += shift
         x["b_thre"].fill_(0.0)
         for resident in (True, False):
             _y, S, scale = triton_scan.select_forward(*x.values(), resident=resident)
             assert S.amin(-1).eq(0).all()
             torch.testing.assert_close(S.amax(-1), torch.ones(2, 3, dtype=torch.float64))
-            v = x["a"][0] + x["h0"] @ x["W_ls"].T
+            v = x["h_short"][0] @ x["W_ss"].T + x["h0"] @ x["W_ls"].T + x["b_s"]
             torch.testing.assert_close(scale[0], 1 / (v.amax(-1) - v.amin(-1)))
 
 
