@@ -7,6 +7,7 @@ weight gradients are summed slab by slab and so are equal to rounding.
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import threading
 
@@ -15,12 +16,10 @@ from torch import Tensor
 
 from models.kernels import reference
 from models.kernels.build import BuildError, load
+from models.kernels.memory import LARGE, large_tensor
 
 SMALL = 1 << 18
 """Multiply-adds (or elements, for elementwise loops) below which a second thread costs more than it brings."""
-
-LARGE = 1 << 22
-"""Bytes from which the kernel is asked for large pages: first touches of small ones cost as much as the loops."""
 
 _SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
 _NAMES = (
@@ -59,7 +58,6 @@ class _Library:
             for name in _NAMES:
                 for suffix in _SUFFIX.values():
                     getattr(functions, f"{name}_{suffix}").restype = ctypes.c_int
-            functions.prefer_large_pages.restype = None
             _share_threads(functions)
             self.functions = functions
             self.tried = True  # _self_check comes back through get()
@@ -99,10 +97,9 @@ def problem() -> str | None:
 
 
 def _empty(shape: tuple[int, ...], like: Tensor) -> Tensor:
-    tensor = torch.empty(shape, dtype=like.dtype, device=like.device)
-    if tensor.nbytes >= LARGE:
-        _library.get().prefer_large_pages(ctypes.c_void_p(tensor.data_ptr()), ctypes.c_int64(tensor.nbytes))
-    return tensor
+    if math.prod(shape) * like.itemsize >= LARGE:
+        return large_tensor(shape, like.dtype)
+    return torch.empty(shape, dtype=like.dtype)
 
 
 def _call(name: str, like: Tensor, *arguments: Tensor | int | float | None) -> None:

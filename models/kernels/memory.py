@@ -1,10 +1,61 @@
-"""An option for training on long sequences with a CPU."""
+"""Memory of long sequences on a CPU, whose first touch costs as much as the arithmetic on it.
+
+A fresh page is zeroed by the kernel when it is first written, and malloc gives large tensors back at every step.
+``large_tensor`` keeps the memory of the fused recurrences for the next step; ``keep_freed_memory`` does the same for
+every tensor of the process, if asked.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import math
+import mmap
+import threading
+import weakref
+
+import torch
+from torch import Tensor
+
+LARGE = 1 << 20
+"""Bytes from which a tensor is worth keeping the memory of; malloc keeps smaller ones by itself."""
+
+MOST_KEPT = 1 << 30
+"""Bytes kept at most while no tensor uses them; the longest unused go first."""
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of glibc's malloc.h
+
+_kept: list[mmap.mmap] = []  # ascending by when they were given back
+_lock = threading.RLock()  # a tensor may die, and its memory come back, while this thread holds the lock
+
+
+def large_tensor(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """An uninitialised CPU tensor; when it is freed, its memory waits for the next one of the same size."""
+    count = math.prod(shape)
+    size = count * dtype.itemsize
+    with _lock:
+        block = next((block for block in reversed(_kept) if len(block) == size), None)
+        if block is not None:
+            _kept.remove(block)
+    if block is None:
+        block = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            block.madvise(mmap.MADV_HUGEPAGE)  # one first touch per 2 MB instead of one per 4 kB
+    view = (ctypes.c_char * size).from_buffer(block)  # lives as long as the tensor's storage
+    weakref.finalize(view, _give_back, block).atexit = False
+    return torch.frombuffer(view, dtype=dtype, count=count).view(shape)
+
+
+def _give_back(block: mmap.mmap) -> None:
+    with _lock:
+        _kept.append(block)
+        while sum(map(len, _kept)) > MOST_KEPT:
+            del _kept[0]
+
+
+def release_kept_memory() -> None:
+    """Return the memory that no tensor uses to the system."""
+    with _lock:
+        _kept.clear()
 
 
 def keep_freed_memory() -> bool:

@@ -1,8 +1,6 @@
 // The recurrences as plain C functions on contiguous arrays, called through ctypes. Torch-free, so that compiling
 // takes seconds. Arguments as in recurrences.h. Every function returns 0, or 1 if memory ran out.
 
-#include <sys/mman.h>
-
 #include "recurrences.h"
 
 using durnn::Index;
@@ -79,15 +77,4 @@ DURNN_EXPORT(double, f64)
 DURNN_C void use_team(void* parallel) {
     durnn::team = reinterpret_cast<durnn::Team>(parallel);
     durnn::team_process = long(getpid());
-}
-
-// Large pages for fresh memory: a first touch per 2 MB instead of one per 4 kB. Only a hint.
-DURNN_C void prefer_large_pages(void* memory, Index bytes) {
-#ifdef MADV_HUGEPAGE
-    const std::uintptr_t page = 4096, start = (reinterpret_cast<std::uintptr_t>(memory) + page - 1) & ~(page - 1);
-    const std::uintptr_t end = (reinterpret_cast<std::uintptr_t>(memory) + std::uintptr_t(bytes)) & ~(page - 1);
-    if (end > start) madvise(reinterpret_cast<void*>(start), end - start, MADV_HUGEPAGE);
-#else
-    (void)memory, (void)bytes;
-#endif
 }

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import platform
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
@@ -87,28 +84,6 @@ def test_cost_in_a_new_process() -> None:
     assert cost.seconds > 0
     assert cost.peak_bytes is not None
     assert cost.peak_bytes > measure.saved_bytes("durnn", shape)
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a setting of glibc")
-def test_kept_memory_is_not_faulted_in_again() -> None:
-    """In a process of its own, because the setting cannot be taken back."""
-    program = """
-import resource, torch
-from models.kernels.memory import keep_freed_memory
-def faults_of_a_tensor():
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    torch.zeros(50_000_000 // 4).add_(1)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-faults_of_a_tensor()
-default = faults_of_a_tensor()
-assert keep_freed_memory()
-for _ in range(20):  # until the heap has grown to what is needed
-    faults_of_a_tensor()
-print(default, faults_of_a_tensor())
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    default, kept = map(int, done.stdout.split())
-    assert kept < default / 10
 
 
 @pytest.mark.slow
