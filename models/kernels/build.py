@@ -18,7 +18,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-SOURCES = tuple(Path(__file__).with_name(name) for name in ("scan.cpp", "recurrences.h", "vector.h"))
+SOURCES = (Path(__file__).with_name("scan.cpp"), *sorted(Path(__file__).parent.glob("*.h")))
 FLAGS = (
     "-std=c++17",
     "-O3",

@@ -1,7 +1,11 @@
 // The recurrences as plain C functions on contiguous arrays, called through ctypes. Torch-free, so that compiling
-// takes seconds. Arguments as in recurrences.h. Every function returns 0, or 1 if memory ran out.
+// takes seconds. Arguments as in the headers. Every function returns 0, or 1 if memory ran out.
 
+#include <new>
+
+#include "lstm.h"
 #include "recurrences.h"
+#include "select.h"
 
 using durnn::Index;
 
