@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from pathlib import Path
 
 from reproduce import recipe, stats, tables
 from reproduce.entries import Entry, collect
 from reproduce.experiments import EXPERIMENTS, Experiment
+from reproduce.recipe import Settings
 from reproduce.record import Record, Records
 
 
@@ -34,6 +36,8 @@ def overview(found: Records, results: Path) -> str:
     missing = [
         line for name, entries in everything.items() for line in missing_lines(EXPERIMENTS[name], entries, found.good)
     ]
+    if missing:
+        missing += ["", "Hours are those of the row's nearest record, scaled by samples, steps and units squared."]
     lines += missing or ["Nothing: every cell has its seeds at the paper's budget."]
     lines += ["", "## Provenance", ""]
     every = [entry for entries in everything.values() for entry in entries]
@@ -94,13 +98,19 @@ def missing_lines(experiment: Experiment, entries: list[Entry], known: list[Reco
 
 
 def _hours(experiment: Experiment, row: str, cell: str, known: list[Record]) -> str:
-    """Time of one seed at the paper's budget, by the speed of a record with the same sizes."""
+    """Time of one seed at the paper's budget, by the record of this row whose updates are nearest in work."""
     settings, _ = recipe.load(experiment.recipe).resolve(row, cell, "paper")
-    speeds = [
-        r.steps_per_second for r in known
-        if (r.recipe_file, r.row, r.cell, r.recipe.hidden_size, r.recipe.batch_size)
-        == (experiment.recipe, row, cell, settings.hidden_size, settings.batch_size)
-    ]  # fmt: skip
-    if not speeds:
+    estimates = []
+    for r in known:
+        if (r.recipe_file, r.row) == (experiment.recipe, row):
+            length = settings.task_options.get("length", r.task.length)
+            more = _work(settings, length) / _work(r.recipe, r.task.length)
+            estimates.append((abs(math.log(more)), more * settings.updates / r.steps_per_second / 3600))
+    if not estimates:
         return "time not measured"
-    return f"at most {settings.updates / max(speeds) / 3600:.1f} h per seed"
+    return f"about {min(estimates)[1]:.2g} h per seed"
+
+
+def _work(settings: Settings, length: int) -> float:
+    """What the time of an update grows with: samples times steps times the entries of a recurrent matrix."""
+    return settings.batch_size * length * settings.hidden_size**2

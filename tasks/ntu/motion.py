@@ -35,20 +35,21 @@ _REST[[16, 17, 18, 19]] = np.array(_LEFT_LEG) * (-1, 1, 1)
 
 Angles = dict[int, tuple[float, float, float]]
 
-# Joint -> rotation about x, y, z of what hangs on it, when the pose is fully taken.
+# Joint -> rotation about x, y, z of what hangs on it, when the pose is fully taken. Arms and legs that differ only in
+# where they point, seen from the body, are what an unfamiliar view confuses.
 POSES: tuple[Angles, ...] = (
-    {8: (-95, 0, 0)},  # reach forward with the right arm
-    {8: (0, 0, -95)},  # lift the right arm sideways
-    {8: (-40, 0, 0), 9: (-115, 0, 0)},  # right hand to the mouth
-    {4: (-95, 0, 0)},  # reach forward with the left arm
-    {4: (0, 0, 80), 5: (0, 0, 70)},  # left hand up, elbow out
-    {4: (-150, 0, 0), 8: (-150, 0, 0)},  # both arms up
+    {8: (-95, 0, 0)},  # point forward with the right arm
+    {8: (-95, -45, 0)},  # point half to the right with it
+    {8: (0, 0, -95)},  # point to the right
+    {4: (-95, 0, 0)},  # point forward with the left arm
+    {4: (-95, 45, 0)},  # point half to the left with it
+    {4: (0, 0, 95)},  # point to the left
     {4: (-50, -30, 0), 8: (-50, 30, 0), 5: (-60, 0, 0), 9: (-60, 0, 0)},  # hands together in front
     {1: (45, 0, 0), 20: (25, 0, 0)},  # bow
     {1: (0, 45, 0), 20: (0, 30, 0), 8: (-40, 0, 0)},  # turn the trunk to the left
     {12: (-75, 0, 0), 13: (90, 0, 0), 16: (-75, 0, 0), 17: (90, 0, 0), 1: (20, 0, 0)},  # squat
-    {16: (-70, 0, 0), 17: (25, 0, 0)},  # kick with the right leg
-    {12: (0, 0, 40), 8: (0, 0, -45)},  # lean on the right leg, left leg out
+    {16: (-60, 0, 0)},  # right leg forward
+    {16: (0, 0, -60)},  # right leg out to the side
     {4: (-80, 0, 0), 8: (-80, 0, 0), 1: (15, 0, 0)},  # push the other
     {8: (-50, 0, 0), 9: (-45, 0, 0)},  # shake hands
     {16: (-65, 0, 0), 17: (15, 0, 0), 1: (-10, 0, 0)},  # kick the other

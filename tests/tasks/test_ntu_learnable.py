@@ -1,4 +1,10 @@
-"""The stand-in is neither trivial nor hopeless: a linear look at the mean frame fails where a small LSTM succeeds."""
+"""The stand-in is neither trivial nor hopeless: a linear look at the mean frame fails where a small LSTM succeeds.
+
+Each accuracy of the LSTM is the mean of two trainings, which differ in initial weights and in the order of clips; that
+mean moves by about one point, the bounds below are four or more away from it.
+"""
+
+from statistics import mean
 
 import numpy as np
 import pytest
@@ -11,7 +17,8 @@ from tasks.ntu.task import SkeletonClips
 
 pytestmark = pytest.mark.slow
 
-EPOCHS = 10
+SEEDS = (0, 1)
+EPOCHS = 20
 
 
 class SmallLSTM(nn.Module):
@@ -27,14 +34,14 @@ class SmallLSTM(nn.Module):
         return self.head(self.recurrent((x - self.mean) / self.spread)[0][-1])
 
 
-def lstm_accuracy(task: SkeletonClips) -> float:
-    torch.manual_seed(0)
+def lstm_accuracy(task: SkeletonClips, seed: int) -> float:
+    torch.manual_seed(seed)
     net = SmallLSTM(task)
     optimiser = torch.optim.Adam(net.parameters(), 3e-3)
     steps = EPOCHS * task.batches_per_epoch("train", 64)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 3e-3, total_steps=steps)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 3e-3, total_steps=steps)  # up, then a cosine to zero
     for epoch in range(EPOCHS):
-        for x, y in task.batches("train", 64, epoch=epoch):
+        for x, y in task.batches("train", 64, seed=seed, epoch=epoch):
             optimiser.zero_grad()
             functional.cross_entropy(net(x), y).backward()
             nn.utils.clip_grad_norm_(net.parameters(), 1.0)
@@ -66,10 +73,16 @@ def mean_frame_accuracy(task: SkeletonClips) -> float:
     return 100.0 * float((net((x_test - mean) / spread).argmax(1) == y_test).double().mean())
 
 
+def build(protocol: str, preprocessing: str) -> SkeletonClips:
+    task = tasks.build(f"ntu-{protocol}-synthetic", preprocessing=preprocessing)
+    assert isinstance(task, SkeletonClips)
+    return task
+
+
 @pytest.fixture(scope="module")
 def lstm() -> dict[tuple[str, str], float]:
     return {
-        (protocol, preprocessing): lstm_accuracy(tasks.build(f"ntu-{protocol}-synthetic", preprocessing=preprocessing))
+        (protocol, preprocessing): mean(lstm_accuracy(build(protocol, preprocessing), seed) for seed in SEEDS)
         for protocol in ("cs", "cv")
         for preprocessing in ("raw", "s-rota")
     }
@@ -77,17 +90,14 @@ def lstm() -> dict[tuple[str, str], float]:
 
 @pytest.mark.parametrize("preprocessing", ["raw", "s-trans", "s-rota"])
 def test_the_mean_frame_is_not_enough(preprocessing: str) -> None:
-    task = tasks.build("ntu-cs-synthetic", preprocessing=preprocessing)
-    assert isinstance(task, SkeletonClips)
-    assert 5.0 < mean_frame_accuracy(task) < 50.0
+    assert 5.0 < mean_frame_accuracy(build("cs", preprocessing)) < 50.0
 
 
-def test_an_lstm_does_well_above_the_mean_frame(lstm: dict[tuple[str, str], float]) -> None:
-    task = tasks.build("ntu-cs-synthetic", preprocessing="raw")
-    assert lstm["cs", "raw"] > mean_frame_accuracy(task) + 15.0
-    assert lstm["cs", "s-rota"] > 75.0
+@pytest.mark.parametrize("preprocessing", ["raw", "s-rota"])
+def test_an_lstm_does_well_above_the_mean_frame(lstm: dict[tuple[str, str], float], preprocessing: str) -> None:
+    assert lstm["cs", preprocessing] > mean_frame_accuracy(build("cs", preprocessing)) + 30.0
 
 
 def test_views_matter_to_raw_coordinates_and_not_after_rotation(lstm: dict[tuple[str, str], float]) -> None:
-    assert lstm["cv", "raw"] < lstm["cs", "raw"] - 5.0
-    assert lstm["cv", "s-rota"] > lstm["cs", "s-rota"]
+    assert lstm["cv", "raw"] < lstm["cs", "raw"] - 8.0
+    assert lstm["cv", "s-rota"] > lstm["cs", "s-rota"] + 4.0
