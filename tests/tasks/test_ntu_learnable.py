@@ -1,7 +1,7 @@
 """The stand-in is neither trivial nor hopeless: a linear look at the mean frame fails where a small LSTM succeeds.
 
-Each accuracy of the LSTM is the mean of two trainings, which differ in initial weights and in the order of clips; that
-mean moves by about one point, the bounds below are four or more away from it.
+Each accuracy of the LSTM is the mean of three trainings, which differ in initial weights and in the order of clips.
+That mean moves by about one point; the bounds below are at least four away from it.
 """
 
 from statistics import mean
@@ -17,7 +17,7 @@ from tasks.ntu.task import SkeletonClips
 
 pytestmark = pytest.mark.slow
 
-SEEDS = (0, 1)
+SEEDS = (0, 1, 2)
 EPOCHS = 20
 
 
@@ -99,5 +99,5 @@ def test_an_lstm_does_well_above_the_mean_frame(lstm: dict[tuple[str, str], floa
 
 
 def test_views_matter_to_raw_coordinates_and_not_after_rotation(lstm: dict[tuple[str, str], float]) -> None:
-    assert lstm["cv", "raw"] < lstm["cs", "raw"] - 8.0
+    assert lstm["cv", "raw"] < lstm["cs", "raw"] - 9.0
     assert lstm["cv", "s-rota"] > lstm["cs", "s-rota"] + 4.0
