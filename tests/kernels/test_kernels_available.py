@@ -1,4 +1,4 @@
-"""The other kernel tests are skipped without the compiled recurrences; this one says that they are not skipped in vain."""
+"""The other kernel tests are skipped where the compiled recurrences do not work; this one is not."""
 
 from __future__ import annotations
 
