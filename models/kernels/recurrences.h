@@ -55,10 +55,10 @@ void rnn_forward(const T* u, const T* W_rec, const T* h0, T* y, Index steps, Ind
     });
 }
 
-// Rows (steps times samples of a slab) of a piece: enough for the products of its gradients, few enough for the cache.
-constexpr Index piece_rows = 128;
-inline Index piece_steps(Index steps, Index rows) {
-    return std::min(steps, std::max(Index(1), piece_rows / std::max(Index(1), rows)));
+// Steps of a piece of a slab: enough rows for the products of its gradients, few enough for the cache.
+inline Index piece_steps(Index steps, Index B, Index slabs) {
+    constexpr Index rows = 128;
+    return std::min(steps, std::max(Index(1), rows * slabs / std::max(Index(1), B)));
 }
 
 // g_t = act'(y_t) ∘ (grad_y_t + W_recᵀ g_{t+1}) -> grad_u = g, grad_W_rec = Σ g_t y_{t-1}ᵀ, grad_h0 = W_recᵀ g_0
@@ -67,11 +67,11 @@ void rnn_backward(const T* grad_y, const T* W_rec, const T* h0, const T* y, T* g
                   Index steps, Index B, Index N, Index threads) {
     const Index ld = padded<T>(N), slabs = slab_count(B, threads);
     Packed<T> weights({W_rec}, N, N, N, 1);
-    Buffer<T> sums(B * ld), gradients(slabs * N * ld);
+    const Index span = piece_steps(steps, B, slabs);
+    Buffer<T> sums(B * ld), gradients(slabs * N * ld), scratch(2 * span * B * ld);
     for_slabs(B, threads, [&, grad_y, h0, y, grad_u, grad_h0](Index slab, Index first, Index last) {
-        const Index rows = last - first, span = piece_steps(steps, rows);
-        Buffer<T> scratch(2 * span * rows * ld);
-        T *g = scratch.data(), *befores = g + span * rows * ld, *z = sums.data() + first * ld;
+        const Index rows = last - first;
+        T *g = scratch.data() + 2 * span * first * ld, *befores = g + span * rows * ld, *z = sums.data() + first * ld;
         for (Index to = steps; to > 0; to -= span) {
             const Index from = std::max(to - span, Index(0));
             for (Index t = to - 1; t >= from; --t) {

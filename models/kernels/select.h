@@ -84,13 +84,14 @@ void select_backward(const T* grad_y, const T* h_short, const T* W_s, const T* U
                      const T* scale, T* grad_h_short, T* grad_W_ss, T* grad_b_s, T* grad_W_ls, T* grad_W_s, T* grad_U,
                      T* grad_b_thre, T* grad_b_long, T* grad_h0, Index steps, Index B, Index N, Index threads) {
     const Index ld = padded<T>(N), ld_both = padded<T>(2 * N), slabs = slab_count(B, threads);
+    const Index span = std::min(piece_steps(steps, B, slabs), Ahead::capacity / 3), per_sample = 4 * ld + ld_both;
     Packed<T> weights({W_s}, N, N, N, 1);
     Buffer<T> sums(4 * B * N), into_selection(slabs * N * ld_both), into_long(slabs * N * ld);
+    Buffer<T> scratch(span * B * per_sample);
     for_slabs(B, threads, [&](Index slab, Index first, Index last) {
-        const Index rows = last - first, span = std::min(piece_steps(steps, rows), Ahead::capacity / 3);
-        Buffer<T> scratch(span * rows * (4 * ld + ld_both));
-        T *g = scratch.data(), *d = g + span * rows * ld, *i = d + span * rows * ld, *c = i + span * rows * ld;
-        T* both = c + span * rows * ld;  // [h~_t y_{t-1}]
+        const Index rows = last - first, size = span * rows * ld;
+        T *g = scratch.data() + span * first * per_sample, *d = g + size, *i = d + size, *c = i + size;
+        T* both = c + size;  // [h~_t y_{t-1}]
         std::memset(grad_h0 + first * N, 0, std::size_t(rows * N) * sizeof(T));  // carries U ∘ g_{t+1} down to t = 0
         for (Index to = steps; to > 0; to -= span) {
             const Index from = std::max(to - span, Index(0)), count = (to - from) * rows;

@@ -45,9 +45,9 @@ def test_many_steps(operator: Operator, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("name", ["rnn_relu", "select"])
-@pytest.mark.parametrize("T", [1, 25, 26, 27, 51, 52, 53])
+@pytest.mark.parametrize("T", [1, 24, 25, 26, 50, 51])
 def test_backward_in_pieces(name: str, T: int) -> None:
-    """Sequences that pieces of 25 or 26 steps (of five samples, or of the ten that two threads share) divide or not."""
+    """Sequences that are whole pieces or not: a thread takes five samples 25 steps at a time, ten samples 12."""
     operator = OPERATORS[name]
     for B in (5, 10):
         arguments = operator.arguments(T, B, 8)
