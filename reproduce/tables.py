@@ -179,7 +179,8 @@ def latex(experiment: Experiment, entries: list[Entry]) -> str:
     each = 3 if printed else 1
     tall = r"\raggedright\arraybackslash"
     columns = f"r>{{{tall}}}X>{{{tall}}}X" if printed else f">{{{tall}}}X"
-    lines = [f"% {line}" for line in ("Generated from run records, not typed.", *provenance(entries))]
+    head = ("Generated from run records, not typed.", r"Preamble: \usepackage{booktabs,tabularx,amssymb}")
+    lines = [f"% {line}" for line in (*head, *provenance(entries))]
     caption = " ".join([experiment.title + ".", *warnings(entries)])
     lines += [
         r"\begin{table*}", r"\centering\footnotesize", rf"\caption{{{escape(caption)}}}",
