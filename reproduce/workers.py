@@ -98,6 +98,7 @@ class LocalProcesses:
 
 def _child(connection: Connection, place: Place, threads: int) -> None:
     torch.set_num_threads(threads)
+    torch.set_flush_denormal(True)  # gradients that fade over many steps end as subnormal numbers, which are slow
     keep_freed_memory()
     stop = Stop()
     for number, name in ((signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")):
