@@ -214,7 +214,7 @@ def terminal(experiment: Experiment, entries: list[Entry]) -> Table:
     table.add_column("model")
     for label in labels.values():
         for name in ("paper", "ours", "verdict") if printed else ("ours",):
-            widest = len("implemented") if name == "verdict" else None  # the longest word of any verdict stays whole
+            widest = len("inconclusive") if name == "verdict" else None  # the longest word stays whole
             table.add_column(f"{label}\n{name}", overflow="fold", min_width=widest)
     for _, label, cells in by_row(entries):
         columns = [label]
