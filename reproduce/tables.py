@@ -213,15 +213,19 @@ def terminal(experiment: Experiment, entries: list[Entry]) -> Table:
     table = Table(title=experiment.title, caption="\n".join(warnings(entries)), caption_style="yellow", show_lines=True)
     table.add_column("model")
     for label in labels.values():
-        for name in ("paper", "ours", "verdict") if printed else ("ours",):
-            widest = len("inconclusive") if name == "verdict" else None  # the longest word stays whole
-            table.add_column(f"{label}\n{name}", overflow="fold", min_width=widest)
+        for name in ("paper", "ours: verdict") if printed else ("ours",):
+            table.add_column(f"{label}\n{name}", overflow="fold")
     for _, label, cells in by_row(entries):
         columns = [label]
         for cell in labels:
             here = cells[cell]
-            mine = "\n".join(ours(e, short=True) for e in here)
-            words = "\n".join(e.verdict.word for e in here)
-            columns += [here[0].printed, mine, words] if printed else [mine]
+            if printed:  # with a column of its own for the verdict, two cells would not fit into 80 characters
+                columns += [here[0].printed, "\n".join(_ours_and_verdict(e) for e in here)]
+            else:
+                columns.append("\n".join(ours(e, short=True) for e in here))
         table.add_row(*map(escape_markup, columns))
     return table
+
+
+def _ours_and_verdict(entry: Entry) -> str:
+    return f"{ours(entry, short=True)}: {entry.verdict.word}" if entry.records else entry.verdict.word
