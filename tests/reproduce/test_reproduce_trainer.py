@@ -74,7 +74,7 @@ def in_child(run, place):
 
 
 def test_twenty_kills_leave_no_trace(tmp_path):
-    run = make_run(updates=400)
+    run = make_run(updates=400, patience=1)
     whole = train(run, make_place(tmp_path / "whole"))
     assert whole.status == "completed"
     assert len({p.lr for p in whole.record.curve}) > 1, "the plateau schedule never acted, so it is not tested"
