@@ -33,7 +33,7 @@ def save(figure: Any, folder: Path, name: str, title: str, facts: list[str]) -> 
     about = "; ".join(facts)
     svg, png = folder / f"{name}.svg", folder / f"{name}.png"
     with matplotlib.rc_context({"svg.hashsalt": name}):
-        figure.savefig(svg, bbox_inches="tight", metadata={"Title": title, "Description": about, "Date": None})
+        figure.savefig(svg, dpi=150, bbox_inches="tight", metadata={"Title": title, "Description": about, "Date": None})
     figure.savefig(png, dpi=150, bbox_inches="tight", metadata={"Title": title, "Description": about})
     plt.close(figure)
     return [svg, png]
@@ -97,7 +97,8 @@ def activations(experiment: Experiment, panels: list[tuple[str, Any]], folder: P
     for axis, (title, values) in zip(axes.flat, panels, strict=True):
         shades = sns.color_palette("viridis", values.shape[1])
         for unit in range(values.shape[1]):
-            axis.plot(values[:, unit], color=shades[unit], linewidth=0.6, alpha=0.7)
+            # rasterised: over thousands of steps hundreds of vector lines would fill megabytes
+            axis.plot(values[:, unit], color=shades[unit], linewidth=0.6, alpha=0.7, rasterized=True)
         axis.set(title=title, xlabel="time step", ylabel="activation", xlim=(0, len(values) - 1))
     figure.suptitle(experiment.title)
     return save(figure, folder, experiment.name, experiment.title, facts)
