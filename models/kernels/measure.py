@@ -19,7 +19,6 @@ import torch
 from torch import Tensor, nn
 
 import models
-from models.kernels.memory import keep_freed_memory
 
 TORCH_NN: Mapping[str, Callable[[int, int], nn.Module]] = {
     "nn.LSTM": nn.LSTM,
@@ -138,27 +137,17 @@ class Cost(NamedTuple):
 
 
 def cost_in_new_process(
-    name: str,
-    shape: Shape,
-    backend: str = "auto",
-    repeats: int = 2,
-    threads: int | None = None,
-    keep_memory: bool = False,
+    name: str, shape: Shape, backend: str = "auto", repeats: int = 2, threads: int | None = None
 ) -> Cost:
-    """A fresh process, because the peak of a process that has run before says nothing.
-
-    ``keep_memory``: after ``keep_freed_memory()``.
-    """
+    """A fresh process, because the peak of a process that has run before says nothing."""
     program = "from models.kernels import measure; import sys; measure.print_cost(*sys.argv[1:])"
-    request = json.dumps([name, shape, backend, repeats, threads or torch.get_num_threads(), keep_memory])
+    request = json.dumps([name, shape, backend, repeats, threads or torch.get_num_threads()])
     done = subprocess.run([sys.executable, "-c", program, request], capture_output=True, text=True, check=True)
     return Cost(*json.loads(done.stdout.splitlines()[-1]))
 
 
 def print_cost(request: str) -> None:
-    name, sizes, backend, repeats, threads, keep_memory = json.loads(request)
-    if keep_memory:
-        keep_freed_memory()
+    name, sizes, backend, repeats, threads = json.loads(request)
     torch.set_num_threads(threads)
     train_step(name, Shape(2, 2, 8, 1), backend)()  # load and warm up everything that is not the step itself
     step = train_step(name, Shape(*sizes), backend)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import math
 import mmap
+import os
 import threading
 import weakref
 
@@ -26,6 +27,9 @@ M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of glibc's malloc.h
 
 _kept: list[mmap.mmap] = []  # ascending by when they were given back
 _lock = threading.RLock()  # a tensor may die, and its memory come back, while this thread holds the lock
+if hasattr(os, "register_at_fork"):
+    # A fork while another thread holds it would leave the child a lock that nobody opens.
+    os.register_at_fork(after_in_child=lambda: globals().update(_lock=threading.RLock()))
 
 
 def large_tensor(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:

@@ -149,16 +149,12 @@ def memory_lines() -> Iterator[str]:
 
 
 def growth_lines() -> Iterator[str]:
-    for keep_memory in (False, True):
-        short, long = (
-            cost_in_new_process("durnn", Shape(T, 50, 128, 2), repeats=5, keep_memory=keep_memory) for T in (500, 5000)
-        )
-        memory = f"{long.peak_bytes / short.peak_bytes:.1f}×" if long.peak_bytes and short.peak_bytes else "unknown"
-        how = " after `keep_freed_memory()`" if keep_memory else ""
-        yield (
-            f"- DuRNN with B = 50, N = 128, T = 5000 over T = 500{how}: time {long.seconds / short.seconds:.1f}×, "
-            f"CPU time {long.cpu_seconds / short.cpu_seconds:.1f}×, peak memory {memory}."
-        )
+    short, long = (cost_in_new_process("durnn", Shape(T, 50, 128, 2), repeats=5) for T in (500, 5000))
+    memory = f"{long.peak_bytes / short.peak_bytes:.1f}×" if long.peak_bytes and short.peak_bytes else "unknown"
+    yield (
+        f"DuRNN with B = 50, N = 128, T = 5000 over T = 500: time {long.seconds / short.seconds:.1f}×, "
+        f"CPU time {long.cpu_seconds / short.cpu_seconds:.1f}×, peak memory {memory}."
+    )
 
 
 def constraint_lines() -> Iterator[str]:

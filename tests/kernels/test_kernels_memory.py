@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import platform
+import signal
 import subprocess
 import sys
 import threading
@@ -62,6 +63,29 @@ def test_a_forked_process_has_its_own() -> None:
         os._exit(0)
     os.waitpid(child, 0)
     assert tensor.eq(1).all()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_fork_while_another_thread_holds_the_lock_does_not_block() -> None:
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with memory._lock:
+            held.set()
+            done.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)  # ends a child that waits for the lock
+        large_tensor(SHAPE, torch.float32)
+        os._exit(0)
+    done.set()
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_threads_share_it_safely() -> None:
