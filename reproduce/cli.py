@@ -13,14 +13,18 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from reproduce import checkpoint, recipe, record
-from reproduce.experiments import EXPERIMENTS, Experiment
-from reproduce.progress import Display, clock
-from reproduce.recipe import Budget, Recipe, nearest
-from reproduce.record import Record
-from reproduce.runs import ROOT, Run, plan
-from reproduce.trainer import Place, finished_record
-from reproduce.workers import Inline, Workers, local, stopping_on_signals
+from reproduce.execute.local import Inline, LocalProcesses, Workers, share, stopping_on_signals
+from reproduce.execute.progress import Display, clock
+from reproduce.plan.added import add
+from reproduce.plan.experiments import EXPERIMENTS, Experiment
+from reproduce.plan.recipe import Budget
+from reproduce.plan.runs import ROOT, Run, plan
+from reproduce.report import records
+from reproduce.report.estimates import time_left
+from reproduce.train import checkpoint
+from reproduce.train.loop import finished_record
+from reproduce.train.outcome import SAID, Place
+from suite.files import nearest
 
 SEEDS = {"smoke": 1, "quick": 1, "cpu": 1, "paper": 3}
 
@@ -52,6 +56,9 @@ class Arguments:
 
     backend: Literal["auto", "reference", "fused"] = "auto"
     """Who computes the recurrences; see models/kernels."""
+
+    add: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """A row of your own: a TOML file that names a model which need not be in this repository; see the README."""
 
     list: bool = False
     """Show what would run, what is done and how long it takes, and stop."""
@@ -87,8 +94,7 @@ def main(name: str, argv: list[str] | None = None) -> None:
 
 def examples(experiment: Experiment) -> str:
     """The part of --help that most people are after."""
-    recipes = recipe.load(experiment.recipe)
-    row, cell = (experiment.rows or tuple(recipes.rows))[-1], (experiment.cells or tuple(recipes.cells))[0]
+    row, cell = experiment.runnable_rows[-1], experiment.all_cells[0]
     start = f"python reproduce/{experiment.name}.py"
     return (
         "A run that is interrupted, by Ctrl-C, a time limit or a crash, continues when the same command is given "
@@ -102,33 +108,36 @@ def examples(experiment: Experiment) -> str:
 
 def execute(experiment: Experiment, arguments: Arguments, console: Console, workers: Workers | None = None) -> int:
     """Plan, run, report. Returns the exit code: 0 all done, 1 something failed, 3 stopped before the end."""
-    began = time.time()
-    recipes = recipe.load(experiment.recipe)
-    rows = choose("row", arguments.rows, experiment.rows or tuple(recipes.rows))
-    cells = choose("cell", arguments.cells, experiment.cells or tuple(recipes.cells))
+    began = time.monotonic()
+    recipes, imports = experiment.load_recipe(), ()
+    if arguments.add:
+        recipes, imports = add(recipes, arguments.add)
+        experiment = experiment.with_recipe(recipes)
+    rows = choose("row", arguments.rows, experiment.runnable_rows)
+    cells = choose("cell", arguments.cells, experiment.all_cells)
     seeds = list(range(arguments.seeds or (1 if experiment.weights else SEEDS[arguments.budget])))
     place = make_place(experiment, arguments, began)
     code = 0
     if not arguments.report_only:
-        runs, notes = plan(recipes, rows, cells, seeds, arguments.budget)
+        runs, notes = plan(recipes, rows, cells, seeds, arguments.budget, imports)
         for note in notes:
             console.print(f"note: {note}", style="yellow", highlight=False)
         if arguments.list:
-            console.print(listing(runs, place, recipes))
+            console.print(listing(runs, place, experiment.title))
             return 0
         code = perform(runs, place, arguments, console, workers)
-    from reproduce import report  # late: plotting libraries are slow to load and a listing needs none
+    from reproduce.report.publish import publish  # late: plotting libraries are slow to load; a listing needs none
 
-    report.publish(experiment, place, console)
+    publish(experiment, place, console)
     return code
 
 
 def perform(runs: list[Run], place: Place, arguments: Arguments, console: Console, workers: Workers | None) -> int:
-    who = workers or (local(arguments.jobs, arguments.device) if arguments.jobs >= 0 else Inline())
+    who = workers or (Inline() if arguments.jobs < 0 else LocalProcesses(share(arguments.jobs, arguments.device)[0]))
     with stopping_on_signals() as stop, Display(runs, console) as display:
         who.do(runs, place, display.watch, stop)
     if stop.reason:
-        console.print(f"stopped by {stop.reason}; run the same command again to continue")
+        console.print(f"stopped by {SAID[stop.reason]}; run the same command again to continue")
         return 3
     statuses = {outcome.status for _, outcome in display.outcomes}
     return 1 if "failed" in statuses else 3 if statuses & {"unfinished", "busy"} else 0
@@ -140,6 +149,7 @@ def make_place(experiment: Experiment, arguments: Arguments, began: float) -> Pl
     limit = parse_duration(arguments.time_limit) if arguments.time_limit else 0.0
     return Place(
         runs=runs, records=results / "records", device=arguments.device, backend=arguments.backend,
+        threads=share(max(0, arguments.jobs), arguments.device)[1],
         deadline=began + limit if limit else 0.0, need_weights=experiment.weights,
     )  # fmt: skip
 
@@ -162,30 +172,18 @@ def parse_duration(text: str) -> float:
     return 3600.0 * hours + 60.0 * minutes + seconds
 
 
-def listing(runs: list[Run], place: Place, recipes: Recipe) -> Table:
+def listing(runs: list[Run], place: Place, title: str) -> Table:
     """What --list shows."""
-    known = record.read_all(place.records).good
-    table = Table(title=recipes.title)
+    known = records.read_all(place.records).good
+    table = Table(title=title)
     for name in ("row", "cell", "seed", "task", "updates", "state", "time"):
         table.add_column(name)
     for run in runs:
         done = finished_record(run, place)
         step = checkpoint.latest_step(run.folder(place.runs))
         state = done.status if done else f"at update {step:,}" if step else "to do"
-        time_ = f"took {clock(done.wall_seconds)}" if done else estimate(run, known, step)
-        table.add_row(run.row, run.cell, str(run.seed), run.task, f"{run.settings.updates:,}", state, time_)
+        left = time_left(run.recipe, run.row, run.settings, step, known)
+        time_ = f"took {clock(done.wall_seconds)}" if done else "not measured" if left is None else f"about {clock(left)}"
+        updates = f"{run.settings.training.updates:,}"
+        table.add_row(run.row, run.cell, str(run.seed), run.task, updates, state, time_)
     return table
-
-
-def estimate(run: Run, known: list[Record], step: int) -> str:
-    """Time left, by the speed of a record of the same network on the same task."""
-    same = [
-        r for r in known
-        if (r.row, r.cell, r.task.fingerprint) == (run.row, run.cell, run.fingerprint)
-        and (r.recipe.hidden_size, r.recipe.batch_size) == (run.settings.hidden_size, run.settings.batch_size)
-    ]  # fmt: skip
-    cap = run.settings.max_seconds
-    if not same:
-        return f"at most {clock(cap)}" if cap else "unknown before the first run"
-    left = (run.settings.updates - step) / max(r.steps_per_second for r in same)
-    return f"about {clock(min(left, cap) if cap else left)}"

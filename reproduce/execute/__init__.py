@@ -1,0 +1,1 @@
+"""Who does the runs, and what one sees meanwhile."""

@@ -1,0 +1,93 @@
+"""What the units of a trained network put out over one test sequence (Figures 4 to 6)."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+import tasks
+
+from reproduce.plan.runs import Run
+from reproduce.report.records import Record
+from reproduce.report.selection import Entry
+from reproduce.train.loop import weights_of
+from reproduce.train.network import Network
+from reproduce.train.outcome import Place
+
+
+@dataclass(frozen=True)
+class Layer:
+    """``values`` (T, N): the outputs of a layer, or of one half of a DuRNN layer, for one sequence."""
+
+    row: str
+    title: str
+    values: np.ndarray
+
+    @property
+    def active(self) -> float:
+        """Share of units that are positive in more than half of the steps."""
+        return float(((self.values > 0).mean(0) > 0.5).mean())
+
+    @property
+    def roughness(self) -> float:
+        """Mean step-to-step change of all units over their mean activation; small is smooth."""
+        level = np.abs(self.values).mean()
+        return float(np.abs(np.diff(self.values, axis=0)).mean() / level) if level > 0 else float("nan")
+
+
+def run_of(r: Record) -> Run:
+    """The run that a record came from."""
+    task = tasks.standin_of(r.task.requested) if r.task.is_standin else r.task.requested
+    return Run(
+        recipe=r.recipe, row=r.row, cell=r.cell, budget=r.budget, seed=r.seed, task=task,
+        requested=r.task.requested, fingerprint=r.task.fingerprint, settings=r.settings, sources=r.sources,
+    )  # fmt: skip
+
+
+def layers_of(entry: Entry, place: Place) -> list[Layer]:
+    """The layers of the first seed whose weights are on this machine; empty if there is none."""
+    for r in entry.records:
+        run = run_of(r)
+        weights = weights_of(r, run, place)
+        if weights is not None:
+            task = run.build_task()
+            network = Network(run.settings, task, place.backend)
+            network.load_state_dict(weights)
+            x, _ = next(iter(task.batches("test", 1)))
+            return capture(network, x, entry.row, _title(entry, r))
+    return []
+
+
+def _title(entry: Entry, r: Record) -> str:
+    return entry.label if r.budget == "paper" else f"{entry.label} [{r.budget} budget]"
+
+
+@torch.no_grad()
+def capture(network: Network, x: torch.Tensor, row: str, title: str) -> list[Layer]:
+    """Run one sequence (T, 1, input) and keep what every layer puts out."""
+    found: list[Layer] = []
+    network.eval()
+    seen = network.input(x, None) if network.input else x
+    for index, cell in enumerate(network.model.layers, 1):
+        traces = cell.traces(seen)
+        for name, values in traces.items():
+            part = "" if len(traces) == 1 else f", {name}"
+            found.append(Layer(row, f"{title}: layer {index}{part}", values[:, 0].cpu().numpy()))
+        seen = cell(seen)[0]
+    return found
+
+
+def table(layers: list[Layer]) -> str:
+    """Two numbers per panel, so that "active" and "smooth" can be compared."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["row", "panel", "units", "share_active", "roughness"])
+    for layer in layers:
+        writer.writerow(
+            [layer.row, layer.title, layer.values.shape[1], round(layer.active, 4), round(layer.roughness, 5)]
+        )
+    return out.getvalue()

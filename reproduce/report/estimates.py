@@ -1,0 +1,36 @@
+"""How long a run takes, estimated from records: the one place for such estimates."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from typing import Any
+
+from reproduce.plan.parts import Settings
+from reproduce.report.records import Record
+
+
+def time_left(recipe: str, row: str, settings: Settings, step: int, known: list[Record]) -> float | None:
+    """Seconds of one core from an update to the end; None if no record of the row says anything.
+
+    The median over the records of the row whose updates are nearest in work (samples, steps and units squared), each
+    scaled by that work.
+    """
+    estimates = []
+    for r in known:
+        if (r.recipe, r.row) == (recipe, row) and r.steps_per_second > 0:
+            more = _work(settings, r.task.length) / _work(r.settings, r.task.length)
+            estimates.append((round(abs(math.log(more)), 6), more / r.steps_per_second))
+    if not estimates:
+        return None
+    nearest = min(distance for distance, _ in estimates)
+    each = statistics.median(seconds for distance, seconds in estimates if distance == nearest)
+    return (settings.training.updates - step) * each
+
+
+def _work(settings: Settings, length: int) -> float:
+    """What the time of an update grows with: samples times steps times the entries of a recurrent matrix."""
+    size: Any = settings.model.hidden_size
+    widths = [size] if isinstance(size, int) else size
+    steps = settings.data.get("length", length)
+    return settings.training.batch_size * steps * sum(width * width for width in widths) / len(widths)

@@ -1,0 +1,104 @@
+"""Figures from records and weights, as SVG and PNG. A model has the same colour in all of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import pandas as pd
+import seaborn as sns
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from reproduce.plan.experiments import Experiment
+from reproduce.report import tables
+from reproduce.report.selection import Entry
+
+_PALETTE = sns.color_palette("colorblind", 10)
+COLOURS = {
+    row: _PALETTE[index]
+    for index, row in enumerate(
+        ("durnn", "indrnn-2", "lstm", "irnn", "rnn-tanh", "durnn-no-selection", "durnn-independent-short")
+    )
+}
+CHANCE = 1 / 6  # mean squared error of always answering the mean
+
+
+def save(figure: Any, folder: Path, name: str, title: str, facts: list[str]) -> list[Path]:
+    """Both formats, with the provenance in their metadata and nothing in them that changes from run to run."""
+    folder.mkdir(parents=True, exist_ok=True)
+    about = "; ".join(facts)
+    svg, png = folder / f"{name}.svg", folder / f"{name}.png"
+    with matplotlib.rc_context({"svg.hashsalt": name}):
+        figure.savefig(svg, dpi=150, bbox_inches="tight", metadata={"Title": title, "Description": about, "Date": None})
+    figure.savefig(png, dpi=150, bbox_inches="tight", metadata={"Title": title, "Description": about})
+    plt.close(figure)
+    return [svg, png]
+
+
+def curves(experiment: Experiment, entries: list[Entry], folder: Path) -> list[Path]:
+    """Validation error over updates, one panel per length; lines are means, bands span the seeds."""
+    sns.set_theme(style="whitegrid", context="paper")
+    cells = tables.cell_labels(entries)
+    figure, axes = plt.subplots(2, 2, figsize=(9.5, 6.5), layout="constrained")
+    drawn: dict[str, Any] = {}
+    for axis, (cell, label) in zip(axes.flat, cells.items(), strict=False):
+        here = [e for e in entries if e.cell == cell]
+        missing = [e.label for e in here if not any(r.curve for r in e.records)]
+        for entry in here:
+            _draw_curve(axis, entry, drawn)
+        axis.axhline(CHANCE, color="0.4", linewidth=0.9, linestyle=":")
+        absent = f"\nnot run: {', '.join(missing)}" if 0 < len(missing) < len(here) else ""
+        axis.set(yscale="log", title=label, xlabel=f"updates{absent}", ylabel="mean squared error (validation)")
+        axis.set_xlim(left=0)
+        axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+        if len(missing) == len(here):
+            axis.text(0.5, 0.4, "not run", transform=axis.transAxes, ha="center", va="center", color="0.35")
+            axis.set(xticks=[], ylim=(1e-4, 1.0))
+    handles = [*drawn.values(), plt.Line2D([], [], color="0.4", linewidth=0.9, linestyle=":")]
+    figure.legend(
+        handles, [*drawn, "learning nothing, 1/6"], loc="outside lower center", ncols=3, frameon=False, fontsize=8
+    )
+    figure.suptitle(experiment.title)
+    return save(figure, folder, experiment.name, experiment.title, tables.provenance(entries))
+
+
+def _draw_curve(axis: Any, entry: Entry, drawn: dict[str, Any]) -> None:
+    points = [
+        {"step": p.step, "valid": p.valid} for r in entry.records for p in r.curve if p.valid is not None
+    ]  # fmt: skip
+    if not points:
+        return
+    colour = COLOURS.get(entry.row, "0.5")
+    reduced = entry.records[0].budget != "paper"
+    sns.lineplot(
+        pd.DataFrame(points), x="step", y="valid", ax=axis, color=colour, linewidth=1.4, legend=False,
+        errorbar=lambda values: (values.min(), values.max()), linestyle="--" if reduced else "-",
+    )  # fmt: skip
+    name = f"{entry.label} ({entry.records[0].budget} budget)" if reduced else entry.label
+    drawn.setdefault(name, plt.Line2D([], [], color=colour, linewidth=1.6, linestyle="--" if reduced else "-"))
+    for r in entry.records:
+        if r.status == "diverged" and r.curve:
+            axis.plot([r.diverged_at], [r.curve[-1].valid], marker="x", color=colour, markersize=6)
+
+
+def activations(experiment: Experiment, panels: list[tuple[str, Any]], folder: Path, facts: list[str]) -> list[Path]:
+    """One panel per layer: what each unit puts out over one sequence. ``panels``: (title, array (T, N))."""
+    sns.set_theme(style="whitegrid", context="paper")
+    columns = 2 if len(panels) % 2 == 0 else 1
+    rows = -(-len(panels) // columns)
+    figure, axes = plt.subplots(
+        rows, columns, figsize=(4.8 * columns, 2.6 * rows), layout="constrained", squeeze=False
+    )  # fmt: skip
+    for axis, (title, values) in zip(axes.flat, panels, strict=True):
+        shades = sns.color_palette("viridis", values.shape[1])
+        for unit in range(values.shape[1]):
+            # rasterised: over thousands of steps hundreds of vector lines would fill megabytes
+            axis.plot(values[:, unit], color=shades[unit], linewidth=0.6, alpha=0.7, rasterized=True)
+        axis.set(title=title, xlabel="time step", ylabel="activation", xlim=(0, len(values) - 1))
+    figure.suptitle(experiment.title)
+    return save(figure, folder, experiment.name, experiment.title, facts)

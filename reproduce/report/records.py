@@ -1,0 +1,226 @@
+"""Run records: one small JSON file per run, checked on the way in and on the way out.
+
+``seal`` is the sha256 of everything else in the file, and ``run`` that of what was set, the task and the seed. Both can be
+recomputed by anybody, so they find accidents and careless edits; they do not prove who made a record or that the run
+took place. A record that was edited by hand, cut short or written by another version of the format is reported by
+``read_all`` and left where it is.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from reproduce.plan.parts import Settings, canonical
+from reproduce.plan.recipe import Budget, explain
+from reproduce.plan.runs import identity
+from suite.files import sha256, write_atomic
+
+FORMAT = 2
+SCHEMA = Path(__file__).parent / "record.schema.json"
+
+Status = Literal["completed", "diverged", "unfinished"]
+Ended = Literal[
+    "schedule",  # all planned updates
+    "minimum-rate",  # the learning rate fell below its minimum
+    "diverged",
+    "time-limit",  # the user's
+    "interrupted",  # by a signal
+    "orphaned",  # the process that started it was gone
+    "killed",
+    "time-cap",  # a cap on wall-clock time that recipes of format 1 could hold
+]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TaskFacts(_Part):
+    name: str  # as the task calls itself, such as "ntu-cs[10 of 60 classes]"
+    requested: str  # as the recipe calls it
+    fingerprint: str
+    is_standin: bool
+    partial: str  # which part of the real data, such as "10 of 60 classes"; empty: all of it
+    metric: str
+    higher_is_better: bool
+    length: int = Field(gt=0)
+    samples: dict[str, int | None]
+
+
+class Point(_Part):
+    """One evaluation: mean training loss since the one before, and the validation metric."""
+
+    step: int
+    train_loss: float | None
+    valid: float | None
+    lr: float
+
+
+class Machine(_Part):
+    cpu: str
+    cores: int
+    threads: int
+    gpu: str | None
+    system: str
+
+
+class Environment(_Part):
+    """What the training set in its process."""
+
+    threads: int
+    flushes_subnormals: bool
+    keeps_freed_memory: bool
+
+
+class Visit(_Part):
+    """One process that worked on the run."""
+
+    from_step: int
+    to_step: int
+    started: str
+    seconds: float
+    commit: str
+    machine: str | None  # the CPU or GPU; None: not recorded
+    threads: int
+    ended: Ended
+
+
+class Migrated(_Part):
+    """What a record of an older format was made of."""
+
+    format: int
+    settings: dict[str, Any]
+    ended_by: str
+    seal: str
+
+
+class Record(_Part):
+    """What one run did. ``test`` is None until the run is complete: the test split is evaluated once, at the end."""
+
+    format: Literal[2] = 2
+    run: str = Field(pattern="^[0-9a-f]{64}$")
+    recipe: str
+    row: str
+    cell: str
+    task: TaskFacts
+    settings: Settings
+    sources: dict[str, str]
+    seed: int
+    budget: Budget
+    steps_done: int
+    steps_planned: int
+    status: Status
+    ended: Ended
+    diverged_at: int | None
+    valid: float | None
+    valid_step: int | None
+    test: float | None
+    curve: list[Point]
+    wall_seconds: float
+    steps_per_second: float
+    peak_memory_mb: float
+    parameters: int
+    weights_sha256: str | None
+    commit: str
+    dirty: bool
+    versions: dict[str, str]
+    machine: Machine
+    environment: Environment | None  # None: not recorded
+    backend: str
+    device: str
+    command: str
+    finished: str
+    lineage: list[Visit]
+    migrated: Migrated | None = None
+    seal: str = ""
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.recipe}-{self.cell}-{self.row}-{self.budget}-s{self.seed}-{self.run[:12]}.json"
+
+    @property
+    def identity(self) -> str:
+        """The id that this run has today; a migrated record keeps the one it had in ``run``."""
+        return identity(self.settings, self.task.fingerprint, self.seed)
+
+
+def seal(data: dict[str, Any]) -> str:
+    return sha256(canonical({key: value for key, value in data.items() if key != "seal"}))
+
+
+def sealed(record: Record) -> Record:
+    return record.model_copy(update={"seal": seal(_dump(record))})
+
+
+def _dump(record: Record) -> dict[str, Any]:
+    return record.model_dump(mode="json", exclude_unset=True)
+
+
+def to_json(record: Record) -> str:
+    """The sealed record as it stands in its file."""
+    data = _dump(record)
+    data = {key: value for key, value in data.items() if key != "seal"} | {"seal": seal(data)}
+    return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def write(record: Record, folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / record.file_name
+    write_atomic(path, to_json(record).encode())
+    return path
+
+
+def read(path: Path) -> Record:
+    """One record; ValueError in one sentence if it cannot be trusted."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ValueError(f"{path.name}: cannot be read as JSON ({error})") from None
+    if not isinstance(data, dict) or "format" not in data:
+        raise ValueError(f"{path.name}: is not a run record")
+    if data["format"] != FORMAT:
+        hint = "; `python -m reproduce.report.migrate FOLDER` brings it up to date" if data["format"] == 1 else ""
+        raise ValueError(f"{path.name}: has format {data['format']!r}, this version reads {FORMAT}{hint}")
+    try:
+        record = Record.model_validate(data)
+    except ValidationError as error:
+        raise ValueError(f"{path.name}: {explain(error)}") from None
+    if record.seal != seal(data):
+        raise ValueError(f"{path.name}: does not match its seal, so it was edited after it was written")
+    if record.migrated is None and record.run != record.identity:
+        raise ValueError(f"{path.name}: its id is not that of its content, so it was put together from several runs")
+    return record
+
+
+@dataclass(frozen=True)
+class Records:
+    good: list[Record]
+    problems: list[str]
+
+
+def read_all(folder: Path) -> Records:
+    """All records that can be trusted, and one sentence for each file that cannot."""
+    good: dict[tuple[str, str], Record] = {}
+    problems: list[str] = []
+    for path in sorted(folder.glob("*.json")) if folder.exists() else []:
+        try:
+            record = read(path)
+        except ValueError as error:
+            problems.append(str(error))
+            continue
+        key = (record.run, record.row)
+        if key in good:
+            problems.append(f"{path.name}: is a second record of run {record.run[:12]}")
+            continue
+        good[key] = record
+    return Records(list(good.values()), problems)
+
+
+def schema() -> str:
+    """The JSON schema of a record, as committed in record.schema.json."""
+    return json.dumps(Record.model_json_schema(), indent=1, ensure_ascii=False) + "\n"

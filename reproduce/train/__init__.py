@@ -1,0 +1,1 @@
+"""One training, from the first batch to its record."""

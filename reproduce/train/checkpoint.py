@@ -1,0 +1,148 @@
+"""The folder of a run: checkpoints that survive a kill at any moment, final weights, and who owns it.
+
+A checkpoint is one safetensors file with its sha256 in its name; two are kept. A file appears under its final name only
+when all of its bytes are on disk, so a kill leaves either the old newest or the new newest. One that no longer matches
+its name, or whose content does not fit the run, is set aside and the one before it is used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from suite.files import sha256, write_atomic
+
+KEEP = 2
+WEIGHTS = "weights.safetensors"
+FAILURE = "error.txt"
+_NAME = re.compile(r"step-(\d+)-([0-9a-f]{64})\.safetensors$")
+
+
+class Checkpoint(NamedTuple):
+    path: Path
+    tensors: dict[str, Tensor]
+    meta: dict[str, Any]
+
+
+@contextlib.contextmanager
+def owned(folder: Path) -> Iterator[bool]:
+    """True if this process now owns the run; the kernel frees the lock when the process ends, however it ends."""
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+    finally:
+        os.close(handle)
+
+
+def save(folder: Path, step: int, tensors: dict[str, Tensor], meta: dict[str, Any]) -> Path:
+    """Add a checkpoint and drop all but the two newest."""
+    data = save_tensors({k: v.detach().contiguous() for k, v in tensors.items()}, {"meta": json.dumps(meta)})
+    path = folder / f"step-{step:09d}-{sha256(data)}.safetensors"
+    write_atomic(path, data)
+    for old in _files(folder)[KEEP:]:
+        old.unlink(missing_ok=True)
+    for part in folder.glob(".step-*.part"):  # left by a kill in the middle of a write
+        part.unlink(missing_ok=True)
+    return path
+
+
+def newest_first(folder: Path) -> Iterator[Checkpoint]:
+    """The checkpoints that are whole; damaged ones are set aside on the way."""
+    for path in _files(folder):
+        match = _NAME.search(path.name)
+        assert match is not None
+        try:
+            data = path.read_bytes()
+            if sha256(data) != match[2]:
+                raise ValueError("its content does not match the sha256 in its name")
+            yield Checkpoint(path, load_tensors(data), _meta(data))
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+            set_aside(path, error)
+
+
+def set_aside(path: Path, why: object) -> None:
+    """Keep a file that cannot be used under a name that nobody looks for."""
+    warnings.warn(f"checkpoint {path.name} is damaged ({why}); using the one before", stacklevel=2)
+    with contextlib.suppress(OSError):
+        path.rename(path.with_name(f"damaged-{path.name}"))
+
+
+def latest_step(folder: Path) -> int:
+    """The step of the newest checkpoint by name, 0 if there is none."""
+    files = _files(folder)
+    match = _NAME.search(files[0].name) if files else None
+    return int(match[1]) if match else 0
+
+
+def clear(folder: Path) -> None:
+    """Remove the checkpoints of a finished run."""
+    for path in _files(folder):
+        path.unlink(missing_ok=True)
+
+
+def save_weights(folder: Path, weights: dict[str, Tensor]) -> None:
+    write_atomic(folder / WEIGHTS, save_tensors(weights))
+
+
+def load_weights(folder: Path, expected: str | None) -> dict[str, Tensor] | None:
+    """The final weights of a run, if they are there, whole, and those whose hash its record names."""
+    try:
+        weights = load_tensors((folder / WEIGHTS).read_bytes())
+    except (OSError, ValueError, SafetensorError):
+        return None
+    return weights if weights_hash(weights) == expected else None
+
+
+def weights_hash(state: dict[str, Tensor]) -> str:
+    """sha256 over names, shapes and bytes of the weights, in the order of their names."""
+    parts: list[bytes | str] = []
+    for name in sorted(state):
+        tensor = state[name].detach().cpu().contiguous()
+        parts += [
+            f"{name}{tuple(tensor.shape)}{tensor.dtype}",
+            tensor.reshape(-1).view(torch.uint8).numpy().tobytes(),
+        ]
+    return sha256(*parts)
+
+
+def note_failure(folder: Path, text: str) -> Path:
+    """Leave a traceback in the run's folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / FAILURE
+    path.write_text(text)
+    return path
+
+
+def _files(folder: Path) -> list[Path]:
+    """Newest first. The owner of the run may remove files while another process looks."""
+    found = []
+    for path in folder.glob("step-*.safetensors"):
+        match = _NAME.match(path.name)
+        with contextlib.suppress(FileNotFoundError):
+            if match:
+                found.append((int(match[1]), path.stat().st_mtime_ns, path))
+    return [path for *_, path in sorted(found, reverse=True)]
+
+
+def _meta(data: bytes) -> dict[str, Any]:
+    size = int.from_bytes(data[:8], "little")
+    return json.loads(json.loads(data[8 : 8 + size])["__metadata__"]["meta"])
