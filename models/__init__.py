@@ -4,26 +4,45 @@
 >>> net = models.build("durnn", input_size=2, hidden_size=128, length=100)
 >>> y, state = net(torch.randn(100, 50, 2))  # time-major
 >>> net.constrain_()  # after optimizer.step()
+
+``models.inputs`` and ``models.readouts`` hold what stands before and behind a model.
 """
 
-from models.base import RecurrentNet
+from models import inputs, readouts
+from models.base import Cell, Part, Slot, decayed_parameters
 from models.durnn import DuRNN
 from models.gru import GRU
 from models.indrnn import IndRNN
 from models.lstm import LSTM
-from models.registry import build, names, options, register
+from models.nets import Lockstep, RecurrentNet, Stack
+from models.registry import build, names, needs, options, paper, register
 from models.rnn import IRNN, RNN
+from models.states import State, detach, state_from_tensors, state_tensors
 
 __all__ = [
     "GRU",
     "IRNN",
     "LSTM",
     "RNN",
+    "Cell",
     "DuRNN",
     "IndRNN",
+    "Lockstep",
+    "Part",
     "RecurrentNet",
+    "Slot",
+    "Stack",
+    "State",
     "build",
+    "decayed_parameters",
+    "detach",
+    "inputs",
     "names",
+    "needs",
     "options",
+    "paper",
+    "readouts",
     "register",
+    "state_from_tensors",
+    "state_tensors",
 ]

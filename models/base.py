@@ -1,217 +1,260 @@
-"""The interface that all families share: ``y, state = net(x, state)``, as ``torch.nn.LSTM``."""
+"""What a family is written on: ``Part``, anything that is trained, and ``Cell``, one recurrent layer.
+
+A new family is a Cell (``project`` and ``step``, and ``scan`` where it has a kernel) and three lines that name it:
+
+    @register("lstm")
+    class LSTM(Stack):
+        cell = LSTMCell
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import ClassVar, TypedDict
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 from models.initialisers import initialise_
-from models.parts import NORMS, TimeSharedDropout, norm_after, norm_before
-
-State = Tensor | tuple[Tensor, ...]
-BACKENDS = ("auto", "reference", "fused")
-
-
-class SharedOptions(TypedDict, total=False):
-    """Options of every model.
-
-    length: number of steps L that constraints and per-step statistics refer to.
-    batch_first: sequences are (B, T, ·) instead of (T, B, ·).
-    norm: None, "after" (BatchNorm over batch and time after the activation), "frame" (per-step statistics, before
-        the recurrence), "sequence" (statistics over batch and time, before the recurrence), or "frame+after",
-        "sequence+after".
-    dropout: probability, one mask over time, after every sublayer (the last included).
-    backend: "auto", "reference" or "fused", see models.kernels.
-    seed: makes the initial weights a function of this number alone; None draws from torch's global generator.
-    device, dtype: of the parameters.
-    """
-
-    length: int | None
-    batch_first: bool
-    norm: str | None
-    dropout: float | tuple[float, float]
-    backend: str
-    seed: int | None
-    device: torch.device | str | None
-    dtype: torch.dtype | None
+from models.noise import TimeSharedDropout
+from models.norms import norm_after, norm_before
+from models.states import LayerState
+from suite.files import nearest
 
 
-class RecurrentLayer(nn.Module):
-    """One layer: takes a time-major sequence and its initial states, returns outputs and final states."""
+class Part(nn.Module):
+    """What every trainable part shares: a cell, an input, a readout, a whole model."""
 
-    states: ClassVar[tuple[str, ...]] = ("h",)
+    decayed: tuple[str, ...] = ()
+    """Names of own parameters that take weight decay; all others take none."""
+    penalty_names: tuple[str, ...] = ()
+    """Names of the terms that ``penalties`` may hold."""
 
-    def __init__(self, input_size: int, hidden_size: int, net: RecurrentNet) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.input_size, self.hidden_size, self.backend = input_size, hidden_size, net.backend
-        self.before = norm_before(net.norm, net.gates * hidden_size, net.length)
-        self.after = norm_after(net.norm, hidden_size)
-        self.dropout = TimeSharedDropout(net.dropout_pair[1])
+        self._collected: dict[str, Tensor] = {}
 
-    def matrix(self, rows: int, columns: int, init: str, generator: Generator | None, argument: str) -> nn.Parameter:
-        W = torch.empty(rows, columns)
-        initialise_(W, init, generator, argument)
-        return nn.Parameter(W)
+    @classmethod
+    def options(cls) -> dict[str, Any]:
+        """Every option with its default; ``...`` stands for one that must be given."""
+        return declared_options(cls)
 
-    def project(self, x: Tensor, W_in: Tensor, b: Tensor) -> Tensor:
-        """``N(W_in x) + b`` for the whole sequence: (T, B, M) -> (T, B, rows of W_in)."""
-        if isinstance(self.before, nn.Identity):
-            return F.linear(x, W_in, b)
-        return self.before(F.linear(x, W_in)) + b
+    def collect(self, name: str, value: Tensor) -> None:
+        """Keep a term for the loss; it stands for this part until the next forward in training mode replaces it."""
+        if name not in self.penalty_names:
+            raise ValueError(f"{type(self).__name__} collected a penalty {name!r} that its penalty_names do not hold.")
+        self._collected[name] = value
 
-    def finish(self, h: Tensor) -> Tensor:
-        """Normalisation and dropout between the states and the next layer; the states themselves stay raw."""
-        return self.dropout(self.after(h))
+    def penalties(self) -> dict[str, Tensor]:
+        """Terms for the loss that the last forward in training mode collected, summed over this part and those inside.
+
+        Each is a scalar; what multiplies it is the caller's business.
+        """
+        total = dict(self._collected)
+        for part in _parts_inside(self):
+            for name, value in part.penalties().items():
+                total[name] = total[name] + value if name in total else value
+        return total
 
     @torch.no_grad()
     def constrain_(self) -> None:
-        """Project constrained parameters back onto their sets; most families have none."""
+        """Project constrained parameters back onto their sets; by default those of the parts inside."""
+        for part in _parts_inside(self):
+            part.constrain_()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_collected": {}}  # collected terms hang on a graph, which cannot be copied
 
 
-class RecurrentNet(nn.Module):
-    """A stack of recurrent layers. ``state`` is ``(num_layers, B, hidden_size)``, or a tuple of such, one per state."""
+def decayed_parameters(module: nn.Module) -> list[nn.Parameter]:
+    """The parameters that the parts inside a module declare as ``decayed``, each once, in the module's order."""
+    chosen: set[int] = set()
+    for part in module.modules():
+        if isinstance(part, Part):
+            own = dict(part.named_parameters(remove_duplicate=False))
+            for name in part.decayed:
+                if name not in own:
+                    raise ValueError(
+                        f"{type(part).__name__}.decayed names {name!r}, which is none of its parameters "
+                        f"({nearest(name, own)})."
+                    )
+                chosen.add(id(own[name]))
+    return [parameter for parameter in module.parameters() if id(parameter) in chosen]
 
-    gates: ClassVar[int] = 1
-    needs_length: ClassVar[bool] = False
+
+def _parts_inside(module: nn.Module) -> Iterator[Part]:
+    """The nearest parts below a module."""
+    for child in module.children():
+        if isinstance(child, Part):
+            yield child
+        else:
+            yield from _parts_inside(child)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The place of a cell in its model, and the shared options as they apply there.
+
+    index, count: which of how many layers, from below.
+    above: hidden_size of the layer above, None at the top.
+    length, norm, backend, start, start_noise: as ``RecurrentNet`` takes them.
+    dropout: probabilities of the (short, long) half; a cell without halves takes the second.
+    generator: source of all initial weights, None for torch's global one.
+    """
+
+    input_size: int
+    hidden_size: int
+    index: int = 0
+    count: int = 1
+    above: int | None = None
+    length: int | None = None
+    norm: str | None = None
+    dropout: tuple[float, float] = (0.0, 0.0)
+    backend: str = "auto"
+    start: str = "zeros"
+    start_noise: float = 0.0
+    generator: Generator | None = None
+
+    @property
+    def is_last(self) -> bool:
+        return self.index == self.count - 1
+
+    def matrix(self, rows: int, columns: int, init: str, argument: str = "init") -> nn.Parameter:
+        """A matrix filled by the initialiser called ``init``, which came from the option ``argument``."""
+        W = torch.empty(rows, columns)
+        initialise_(W, init, self.generator, argument)
+        return nn.Parameter(W)
+
+    def uniform(self, size: int, low: float, high: float) -> nn.Parameter:
+        return nn.Parameter(torch.empty(size).uniform_(low, high, generator=self.generator))
+
+    def needed_length(self, cell: Cell) -> int:
+        if self.length is None:
+            family = type(cell).__name__.removesuffix("Cell")
+            raise ValueError(f"{family} needs length, the number of steps its constraints refer to.")
+        return self.length
+
+
+class Cell(Part, ABC):
+    """One recurrent layer. A family writes ``__init__``, ``project`` and ``step``, and ``scan`` if it has a kernel.
+
+    The options of a family are the keyword-only arguments of its ``__init__``, declared there and nowhere else.
+
+    states: name -> width of each state, in the order in which tuples of states hold them; each is real and (B, width).
+    size: width of the output. The output is what ``step`` returns as y_t; where it is a state, that one is called "h".
+    projected: width of u_t, what ``project`` gives for one step.
+    """
+
+    noisy: tuple[str, ...] = ("h",)
+    """States that ``start_noise`` acts on; Cooijmans et al. put it on h_0 and leave c_0 alone."""
 
     def __init__(
         self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
+        slot: Slot,
         *,
-        length: int | None = None,
-        batch_first: bool = False,
-        norm: str | None = None,
-        dropout: float | tuple[float, float] = 0.0,
-        backend: str = "auto",
-        seed: int | None = None,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        states: Mapping[str, int] | None = None,
+        size: int | None = None,
+        projected: int | None = None,
     ) -> None:
         super().__init__()
-        for argument, value in (
-            ("input_size", input_size),
-            ("hidden_size", hidden_size),
-            ("num_layers", num_layers),
-        ):
-            _check_positive(argument, value)
-        if length is not None:
-            _check_positive("length", length)
-        elif self.needs_length:
-            raise ValueError(f"{type(self).__name__} needs length, the number of steps its constraints refer to.")
-        if norm is not None and norm not in NORMS:
-            raise ValueError(f"norm={norm!r} is not known; allowed are None, {', '.join(map(repr, NORMS))}.")
-        if backend not in BACKENDS:
-            raise ValueError(f"backend={backend!r} is not known; allowed are {', '.join(map(repr, BACKENDS))}.")
-        if dtype is not None and not dtype.is_floating_point:
-            raise ValueError(f"dtype={dtype} is not a floating-point type; use torch.float32 or torch.float64.")
-        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
-        self.length, self.batch_first, self.norm, self.dropout, self.backend = (
-            length,
-            batch_first,
-            norm,
-            dropout,
-            backend,
-        )
-        self.dropout_pair = _dropout_pair(dropout)
-        generator = None if seed is None else torch.Generator().manual_seed(seed)
-        self.layers = nn.ModuleList(
-            self.make_layer(input_size if index == 0 else hidden_size, index, generator) for index in range(num_layers)
-        )
-        self.to(device=device, dtype=dtype)
-        self.constrain_()
+        N = slot.hidden_size
+        self.states: dict[str, int] = dict(states) if states else {"h": N}
+        self.input_size, self.hidden_size, self.size = slot.input_size, N, size or N
+        self.backend, self.start, self.start_noise = slot.backend, slot.start, slot.start_noise
+        self.before = norm_before(slot.norm, projected or N, slot.length)
+        self.after = norm_after(slot.norm, self.size)
+        self.dropout = TimeSharedDropout(slot.dropout[1])
+        if slot.start == "learned":
+            for name, width in self.states.items():
+                self.register_parameter(f"start_{name}", nn.Parameter(self.first_start(name, width, slot)))
 
-    def make_layer(self, input_size: int, index: int, generator: Generator | None) -> RecurrentLayer:
-        raise NotImplementedError
+    def first_start(self, name: str, width: int, slot: Slot) -> Tensor:
+        """Where a learned initial state begins: (width,), zeros unless a family says otherwise."""
+        return torch.zeros(width)
 
-    @property
-    def state_names(self) -> tuple[str, ...]:
-        return self.layers[0].states  # type: ignore[return-value]
+    def initial(self, B: int, like: Tensor | None = None) -> LayerState:
+        """The states before the first step, each (B, width), of the type and device of ``like`` or the parameters."""
+        like = next(self.parameters()) if like is None else like
+        if self.start == "learned":
+            state = {name: getattr(self, f"start_{name}").expand(B, -1) for name in self.states}
+        else:
+            state = {name: like.new_zeros(B, width) for name, width in self.states.items()}
+        if self.start_noise and self.training:
+            for name in self.noisy:
+                state[name] = state[name] + self.start_noise * torch.randn_like(state[name])
+        return tuple(state.values())
 
-    def forward(self, x: Tensor, state: State | None = None) -> tuple[Tensor, State]:
-        x = self._time_major(x)  # (T, B, M)
-        initial = self._unpack(state, x)
-        finals = []
-        for index, layer in enumerate(self.layers):
-            x, final = layer(x, tuple(s[index] for s in initial))
-            finals.append(final)
-        stacked = tuple(torch.stack(s) for s in zip(*finals, strict=True))  # each (num_layers, B, N)
-        y = x.transpose(0, 1) if self.batch_first else x
-        return y, stacked if len(stacked) > 1 else stacked[0]
+    @abstractmethod
+    def project(self, x: Tensor) -> Tensor:
+        """u, all that does not read the state, for the whole sequence: (T, B, input_size) -> (T, B, projected)."""
 
-    @torch.no_grad()
-    def constrain_(self) -> None:
-        """Project every constrained parameter back onto its set; call it after ``optimizer.step()``."""
-        for layer in self.layers:
-            layer.constrain_()  # type: ignore[operator]
+    @abstractmethod
+    def step(self, u_t: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
+        """The equations of one step, in the paper's order: (B, projected) and states -> y_t (B, size) and new states.
 
-    def parameter_groups(self, weight_decay: float) -> list[dict[str, object]]:
-        """Optimiser groups: decay on input and selection matrices only, none on recurrent weights, biases and norms."""
-        decayed: list[nn.Parameter] = []
-        free: list[nn.Parameter] = []
-        for name, parameter in self.named_parameters():
-            leaf = name.rsplit(".", 1)[-1]
-            (decayed if leaf.startswith("W_") and leaf != "W_rec" else free).append(parameter)
-        return [{"params": decayed, "weight_decay": weight_decay}, {"params": free, "weight_decay": 0.0}]
+        Normalisation and dropout of the shared options stand outside, in ``project`` and ``finish``.
+        """
 
-    def _time_major(self, x: Tensor) -> Tensor:
-        name, layout = type(self).__name__, "(B, T, input_size)" if self.batch_first else "(T, B, input_size)"
-        if not isinstance(x, Tensor) or x.dim() != 3:
-            got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
-            raise ValueError(f"{name} takes x of shape {layout} and got {got}.")
-        if x.shape[2] != self.input_size:
-            raise ValueError(f"{name} was built for input_size={self.input_size} and got x of shape {tuple(x.shape)}.")
-        if 0 in x.shape[:2]:
-            raise ValueError(f"{name} needs at least one step and one sample and got x of shape {tuple(x.shape)}.")
-        parameter = next(self.parameters())
-        if x.dtype != parameter.dtype or x.device != parameter.device:
-            raise ValueError(
-                f"{name} has {parameter.dtype} parameters on {parameter.device} and got x of {x.dtype} on {x.device}; "
-                f"convert one of them with .to()."
-            )
-        return x.transpose(0, 1) if self.batch_first else x
+    def begin(self, T: int, B: int) -> None:
+        """Called before the first step of a sequence, by ``scan`` or Lockstep: draw masks that hold over time, say."""
 
-    def _unpack(self, state: State | None, x: Tensor) -> tuple[Tensor, ...]:
-        shape, count = (self.num_layers, x.shape[1], self.hidden_size), len(self.state_names)
+    def scan(self, u: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
+        """All steps: (T, B, projected) -> outputs (T, B, size) and the states after the last step."""
+        self.begin(u.shape[0], u.shape[1])
+        outputs = []
+        for u_t in u:  # not u[t], whose backward would be quadratic in T
+            y_t, state = self.step(u_t, state)
+            outputs.append(y_t)
+        return torch.stack(outputs), state
+
+    def step_among(
+        self, u_t: Tensor, state: LayerState, below: LayerState | None, above: LayerState | None
+    ) -> tuple[Tensor, LayerState]:
+        """``step`` within a Lockstep: sees the new states of the layer below and the previous ones of the layer above.
+
+        Either is None at its end of the model.
+        """
+        return self.step(u_t, state)
+
+    def forward(self, x: Tensor, state: LayerState | None = None) -> tuple[Tensor, LayerState]:
+        """(T, B, input_size) and the states before -> outputs (T, B, size) and the states after."""
         if state is None:
-            return (x.new_zeros(shape),) * count
-        given = (state,) if isinstance(state, Tensor) else tuple(state)
-        if len(given) != count or any(s.shape != shape or s.dtype != x.dtype for s in given):
-            got = ", ".join(f"{tuple(s.shape)} {s.dtype}" for s in given)
-            raise ValueError(
-                f"{type(self).__name__} takes state ({', '.join(self.state_names)}), each {shape} {x.dtype}; got {got}."
-            )
-        return given
+            state = self.initial(x.shape[1], x)
+        y, state = self.scan(self.project(x), state)
+        return self.finish(y), state
 
-    def extra_options(self) -> Iterator[tuple[str, object]]:
-        """Name and value of what ``repr`` shows besides the sizes."""
-        defaults = {
-            "num_layers": 1,
-            "length": None,
-            "batch_first": False,
-            "norm": None,
-            "dropout": 0.0,
-            "backend": "auto",
-        }
-        return ((name, getattr(self, name)) for name, default in defaults.items() if getattr(self, name) != default)
+    def affine(self, x: Tensor, W: Tensor, b: Tensor) -> Tensor:
+        """``N(W x) + b`` with the norm that stands before the recurrence: (T, B, M) -> (T, B, rows of W)."""
+        if isinstance(self.before, nn.Identity):
+            return F.linear(x, W, b)
+        return self.before(F.linear(x, W)) + b
 
-    def __repr__(self) -> str:
-        options = "".join(f", {name}={value!r}" for name, value in self.extra_options())
-        return f"{type(self).__name__}({self.input_size}, {self.hidden_size}{options})"
+    def finish(self, y: Tensor) -> Tensor:
+        """Normalisation and dropout between the states and the next layer; the states themselves stay raw."""
+        return self.dropout(self.after(y))
+
+    def traces(self, x: Tensor, state: LayerState | None = None) -> dict[str, Tensor]:
+        """What the parts of this layer put out, for figures: name -> (T, B, N), the layer's output last."""
+        return {"output": self(x, state)[0]}
 
 
-def _check_positive(argument: str, value: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{argument}={value!r} is not a positive whole number.")
+def declared_options(cls: type) -> dict[str, Any]:
+    """The keyword-only arguments of a class with their defaults; ``...`` stands for one that must be given.
 
-
-def _dropout_pair(dropout: float | Sequence[float]) -> tuple[float, float]:
-    pair = (dropout, dropout) if isinstance(dropout, int | float) else tuple(dropout)
-    if len(pair) != 2 or not all(isinstance(p, int | float) and 0 <= p < 1 for p in pair):
-        raise ValueError(f"dropout={dropout!r} is neither a probability in [0, 1) nor a pair (short, long) of them.")
-    return pair
+    Those of a base class count as well where the class hands unknown keywords on to it.
+    """
+    found: dict[str, Any] = {}
+    for base in cls.__mro__:
+        if "__init__" not in base.__dict__:
+            continue
+        parameters = inspect.signature(base.__dict__["__init__"]).parameters.values()
+        for p in parameters:
+            if p.kind is inspect.Parameter.KEYWORD_ONLY:
+                found.setdefault(p.name, ... if p.default is inspect.Parameter.empty else p.default)
+        if not any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters):
+            break
+    return found

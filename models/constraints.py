@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -28,6 +30,10 @@ def clip_singular_(W: Tensor, bound: float, method: str = "auto") -> Tensor:
         return W if values[0] <= bound * (1 + FEASIBLE) else W.copy_((left * values.clamp(max=bound)) @ right)
     if method != "auto":
         raise ValueError(f"method={method!r} is not known; allowed are 'auto' and 'svd'.")
+    if W.is_meta:
+        return W  # no numbers to clip
+    if W.dtype not in (torch.float32, torch.float64):
+        return W.copy_(clip_singular_(W.float(), bound, method))  # there are no factorisations in half precision
     tall = W.shape[0] >= W.shape[1]
     limit = (bound * (1 + FEASIBLE)) ** 2
     slack = (W.T @ W if tall else W @ W.T).neg_()  # (n, n), n the smaller side
@@ -53,13 +59,17 @@ def recurrent_interval(length: int, epsilon: float, gamma: float) -> tuple[float
 
 
 def per_layer(
-    value: float | list[float] | tuple[float, ...] | None, default: float, index: int, num_layers: int
+    argument: str, value: float | list[float] | tuple[float, ...] | None, default: float, index: int, num_layers: int
 ) -> float:
     """Bound of layer ``index`` from an option that is None (the default), one number, or one number per layer."""
     if value is None:
         return default
-    if isinstance(value, int | float):
-        return float(value)
-    if len(value) != num_layers:
-        raise ValueError(f"u_max={value!r} has {len(value)} entries for num_layers={num_layers}; give one per layer.")
-    return float(value[index])
+    entries = list(value) if isinstance(value, list | tuple) else [value] * num_layers
+    if len(entries) != num_layers:
+        raise ValueError(
+            f"{argument}={value!r} has {len(entries)} entries for num_layers={num_layers}; give one per layer."
+        )
+    for entry in entries:
+        if isinstance(entry, bool) or not isinstance(entry, int | float) or not 0 <= entry < math.inf:
+            raise ValueError(f"{argument}={value!r} is not an upper bound, a number from 0 up for each layer.")
+    return float(entries[index])

@@ -14,99 +14,23 @@ h~ never reads h, so the short half runs over the whole sequence first.
 
 from __future__ import annotations
 
-from typing import Unpack
-
 import torch
 import torch.nn.functional as F
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
-from models.base import RecurrentLayer, RecurrentNet, SharedOptions
+from models.base import Cell, Slot
 from models.constraints import clip_singular_, per_layer, recurrent_interval
 from models.kernels import indrnn_scan, rnn_scan, select_scan
 from models.kernels.reference import min_max
-from models.parts import TimeSharedDropout, norm_after, norm_before
+from models.nets import Stack
+from models.noise import TimeSharedDropout
+from models.norms import norm_after, norm_before
 from models.registry import register
+from models.states import LayerState
 
 
-class DuRNNLayer(RecurrentLayer):
-    states = ("h_short", "h")
-
-    def __init__(self, input_size: int, hidden_size: int, net: DuRNN, index: int, generator: Generator | None) -> None:
-        super().__init__(input_size, hidden_size, net)
-        assert net.length is not None
-        last, N = index == net.num_layers - 1, hidden_size
-        low, high = recurrent_interval(net.length, net.epsilon, net.gamma)
-        self.delta = net.delta if net.delta is not None else 0.5 ** (1 / net.length)
-        self.u_max = per_layer(net.u_max, high, index, net.num_layers)
-        self.u_min = min(low, self.u_max) if last or not net.ease_epsilon else 0.0
-        self.selection, self.short, self.exact_minmax = net.selection, net.short, net.exact_minmax
-
-        self.W_in = self.matrix(N, input_size, net.W_in_init, generator, "W_in_init")
-        if net.short == "full":
-            self.W_rec = self.matrix(N, N, net.W_rec_init, generator, "W_rec_init")
-        else:
-            self.U_short = nn.Parameter(torch.empty(N).uniform_(0.0, self.u_max, generator=generator))
-        self.b_short = nn.Parameter(torch.zeros(N))
-        if net.selection:
-            self.W_ss = self.matrix(N, N, net.W_ss_init, generator, "W_ss_init")
-            self.W_ls = self.matrix(N, N, net.W_ls_init, generator, "W_ls_init")
-            self.b_s = nn.Parameter(torch.empty(N).uniform_(-0.1, 0.1, generator=generator))
-            self.b_thre = nn.Parameter(torch.tensor(float(net.b_thre_init)))
-        self.W_s = self.matrix(N, N, net.W_s_init, generator, "W_s_init")
-        self.U = nn.Parameter(torch.empty(N).uniform_(self.u_min, self.u_max, generator=generator))
-        self.b_long = nn.Parameter(torch.zeros(N))
-
-        # After the short activation is also before the long recurrence, so every kind of norm has one place there.
-        between = norm_before(net.norm, N, net.length)
-        self.between = norm_after(net.norm, N) if isinstance(between, nn.Identity) else between
-        self.dropout_short = TimeSharedDropout(net.dropout_pair[0])
-
-    def forward(self, x: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        u = self.project(x, self.W_in, self.b_short)  # (T, B, N)
-        if self.short == "full":
-            h_short = rnn_scan(u, self.W_rec, state[0], "relu", backend=self.backend)  # (1)
-        else:
-            h_short = indrnn_scan(u, self.U_short, state[0], backend=self.backend)
-        passed = self.dropout_short(self.between(h_short))  # (T, B, N)
-        if self.selection:
-            h = select_scan(  # (4), (5), (2), (3)
-                passed, self.W_ss, self.b_s, self.W_ls, self.W_s, self.U, self.b_thre, self.b_long, state[1],
-                exact_minmax=self.exact_minmax, backend=self.backend,
-            )  # fmt: skip
-        else:
-            h = indrnn_scan(F.linear(passed, self.W_s, self.b_long), self.U, state[1], backend=self.backend)
-        return self.finish(h), (h_short[-1], h[-1])
-
-    def step(self, x_t: Tensor, h_short: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
-        """One step of the full model without normalisation, the equations in their order.
-
-        x_t: (B, M), h_short, h: (B, N) -> the next h_short, h
-        """
-        h_short = torch.relu(x_t @ self.W_in.T + h_short @ self.W_rec.T + self.b_short)  # (1)
-        i = self.select(h_short, h) * h_short  # (2)
-        h = torch.relu(i @ self.W_s.T + self.U * h + self.b_long)  # (3)
-        return h_short, h
-
-    def select(self, h_short: Tensor, h: Tensor) -> Tensor:
-        """``S_t`` from the new short-term and the previous long-term memory, each (B, N)."""
-        v = h_short.detach() @ self.W_ss.T + h.detach() @ self.W_ls.T + self.b_s
-        return torch.relu(min_max(v, self.exact_minmax) - self.b_thre)  # (4), (5)
-
-    @torch.no_grad()
-    def constrain_(self) -> None:
-        """``C_δ`` on W_rec, U to its interval, b_thre to [0, 1]."""
-        if self.short == "full":
-            clip_singular_(self.W_rec, self.delta)
-        else:
-            self.U_short.clamp_(0.0, self.u_max)
-        self.U.clamp_(self.u_min, self.u_max)
-        if self.selection:
-            self.b_thre.clamp_(0.0, 1.0)
-
-
-@register("durnn")
-class DuRNN(RecurrentNet):
-    """Dual recurrent network; ``state = (h_short, h)``, the output is h. Options, with the reason for each default:
+class DuRNNCell(Cell):
+    """Options, with the reason for each default:
 
     delta: 0.5^(1/L), the paper's value.
     epsilon, gamma: 0.5 and 2, the paper's values; U stays in [ε^(1/L), γ^(1/L)].
@@ -122,18 +46,17 @@ class DuRNN(RecurrentNet):
         keeps the unbounded h from dominating the selection. b_s starts in U(−0.1, 0.1), so that max > min at t = 1.
     W_s_init: "kaiming", which keeps the scale of the signal through relu.
     b_thre_init: 0.1, a nearly open gate that passes gradient to all channels.
-    dropout: one probability, or a pair (short half, long half).
-    norm: "after" normalises h~ and h; "frame" and "sequence" normalise W_in x and h~ (statistics of W_s i_t would
-        make the selection depend on the future); "sequence+after" adds a norm on h.
+
+    Of the shared options, dropout may be a pair (short half, long half); norm "after" normalises h~ and h, "frame" and
+    "sequence" normalise W_in x and h~ (statistics of W_s i_t would make the selection depend on the future), and
+    "sequence+after" adds a norm on h.
     """
 
-    needs_length = True
+    decayed: tuple[str, ...] = ("W_in", "W_ss", "W_ls", "W_s")
 
     def __init__(
         self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
+        slot: Slot,
         *,
         delta: float | None = None,
         epsilon: float = 0.5,
@@ -149,25 +72,103 @@ class DuRNN(RecurrentNet):
         W_ls_init: str = "glorot-0.1",
         W_s_init: str = "kaiming",
         b_thre_init: float = 0.1,
-        **shared: Unpack[SharedOptions],
     ) -> None:
+        N = slot.hidden_size
+        super().__init__(slot, states={"h_short": N, "h": N})
         if short not in ("full", "independent"):
             raise ValueError(f"short={short!r} is not known; allowed are 'full' and 'independent'.")
         if delta is not None and not 0 < delta <= 1:
             raise ValueError(f"delta={delta!r} is not in (0, 1].")
         if not 0 <= b_thre_init <= 1:
             raise ValueError(f"b_thre_init={b_thre_init!r} is not in [0, 1].")
-        self.delta, self.epsilon, self.gamma, self.ease_epsilon, self.u_max = (
-            delta,
-            epsilon,
-            gamma,
-            ease_epsilon,
-            u_max,
-        )
+        length = slot.needed_length(self)
+        low, high = recurrent_interval(length, epsilon, gamma)
+        self.delta = delta if delta is not None else 0.5 ** (1 / length)
+        self.u_max = per_layer("u_max", u_max, high, slot.index, slot.count)
+        self.u_min = min(low, self.u_max) if slot.is_last or not ease_epsilon else 0.0
         self.selection, self.short, self.exact_minmax = selection, short, exact_minmax
-        self.W_in_init, self.W_rec_init, self.W_s_init = W_in_init, W_rec_init, W_s_init
-        self.W_ss_init, self.W_ls_init, self.b_thre_init = W_ss_init, W_ls_init, b_thre_init
-        super().__init__(input_size, hidden_size, num_layers, **shared)
 
-    def make_layer(self, input_size: int, index: int, generator: Generator | None) -> DuRNNLayer:
-        return DuRNNLayer(input_size, self.hidden_size, self, index, generator)
+        self.W_in = slot.matrix(N, slot.input_size, W_in_init, "W_in_init")
+        if short == "full":
+            self.W_rec = slot.matrix(N, N, W_rec_init, "W_rec_init")
+        else:
+            self.U_short = slot.uniform(N, 0.0, self.u_max)
+        self.b_short = nn.Parameter(torch.zeros(N))
+        if selection:
+            self.W_ss = slot.matrix(N, N, W_ss_init, "W_ss_init")
+            self.W_ls = slot.matrix(N, N, W_ls_init, "W_ls_init")
+            self.b_s = slot.uniform(N, -0.1, 0.1)
+            self.b_thre = nn.Parameter(torch.tensor(float(b_thre_init)))
+        else:
+            self.decayed = ("W_in", "W_s")
+        self.W_s = slot.matrix(N, N, W_s_init, "W_s_init")
+        self.U = slot.uniform(N, self.u_min, self.u_max)
+        self.b_long = nn.Parameter(torch.zeros(N))
+
+        # After the short activation is also before the long recurrence, so every kind of norm has one place there.
+        between = norm_before(slot.norm, N, slot.length)
+        self.between = norm_after(slot.norm, N) if isinstance(between, nn.Identity) else between
+        self.dropout_short = TimeSharedDropout(slot.dropout[0])
+
+    def project(self, x: Tensor) -> Tensor:
+        return self.affine(x, self.W_in, self.b_short)
+
+    def step(self, u_t: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
+        """One step without normalisation and dropout, the equations in their order; u_t is W_in x_t + b_short."""
+        h_short, h = state  # each (B, N)
+        recurrent = h_short @ self.W_rec.T if self.short == "full" else self.U_short * h_short
+        h_short = torch.relu(u_t + recurrent)  # (1)
+        i = self.select(h_short, h) * h_short if self.selection else h_short  # (2)
+        h = torch.relu(i @ self.W_s.T + self.U * h + self.b_long)  # (3)
+        return h, (h_short, h)
+
+    def select(self, h_short: Tensor, h: Tensor) -> Tensor:
+        """``S_t`` from the new short-term and the previous long-term memory, each (B, N)."""
+        v = h_short.detach() @ self.W_ss.T + h.detach() @ self.W_ls.T + self.b_s
+        return torch.relu(min_max(v, self.exact_minmax) - self.b_thre)  # (4), (5)
+
+    def scan(self, u: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
+        h_short = self.scan_short(u, state[0])
+        h = self.scan_long(h_short, state[1])
+        return h, (h_short[-1], h[-1])
+
+    def scan_short(self, u: Tensor, h_short: Tensor) -> Tensor:
+        """All h~ from (1): (T, B, N) and (B, N) -> (T, B, N)."""
+        if self.short == "full":
+            return rnn_scan(u, self.W_rec, h_short, "relu", backend=self.backend)
+        return indrnn_scan(u, self.U_short, h_short, backend=self.backend)
+
+    def scan_long(self, h_short: Tensor, h: Tensor) -> Tensor:
+        """All h from (4), (5), (2), (3): (T, B, N) and (B, N) -> (T, B, N)."""
+        passed = self.dropout_short(self.between(h_short))  # (T, B, N)
+        if not self.selection:
+            return indrnn_scan(F.linear(passed, self.W_s, self.b_long), self.U, h, backend=self.backend)
+        return select_scan(
+            passed, self.W_ss, self.b_s, self.W_ls, self.W_s, self.U, self.b_thre, self.b_long, h,
+            exact_minmax=self.exact_minmax, backend=self.backend,
+        )  # fmt: skip
+
+    def traces(self, x: Tensor, state: LayerState | None = None) -> dict[str, Tensor]:
+        """h~ as the short half leaves it, and the output of the layer."""
+        first_short, first_long = self.initial(x.shape[1], x) if state is None else state
+        h_short = self.scan_short(self.project(x), first_short)
+        h = self.finish(self.scan_long(h_short, first_long))
+        return {"full half" if self.short == "full" else "short half": h_short, "independent half": h}
+
+    @torch.no_grad()
+    def constrain_(self) -> None:
+        """``C_δ`` on W_rec, U to its interval, b_thre to [0, 1]."""
+        if self.short == "full":
+            clip_singular_(self.W_rec, self.delta)
+        else:
+            self.U_short.clamp_(0.0, self.u_max)
+        self.U.clamp_(self.u_min, self.u_max)
+        if self.selection:
+            self.b_thre.clamp_(0.0, 1.0)
+
+
+@register("durnn", needs=["length"], paper="Zhang, Li, Ye, Zhu, Li: Learning Various Length Dependence by DuRNN")
+class DuRNN(Stack):
+    """Dual recurrent network; ``state = (h_short, h)``, the output is h."""
+
+    cell = DuRNNCell

@@ -2,48 +2,54 @@
 
 from __future__ import annotations
 
-from typing import Unpack
-
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
-from models.base import RecurrentLayer, RecurrentNet, SharedOptions
+from models.base import Cell, Slot
 from models.kernels import gru_scan
+from models.nets import Stack
 from models.registry import register
+from models.states import LayerState
 
 
-class GRULayer(RecurrentLayer):
-    def __init__(self, input_size: int, hidden_size: int, net: GRU, generator: Generator | None) -> None:
-        super().__init__(input_size, hidden_size, net)
-        self.W_in = self.matrix(3 * hidden_size, input_size, net.W_in_init, generator, "W_in_init")
-        self.W_rec = self.matrix(3 * hidden_size, hidden_size, net.W_rec_init, generator, "W_rec_init")
-        self.b = nn.Parameter(torch.zeros(3 * hidden_size))
-        self.b_new = nn.Parameter(torch.zeros(hidden_size))
+class GRUCell(Cell):
+    """``[r z] = σ(W_in x_t + W_rec h_{t-1} + b)``, ``n = tanh(W_in x_t + b + r (W_rec h_{t-1} + b_new))``,
+    ``h_t = (1 − z) n + z h_{t-1}``, with the rows of W_in, W_rec and b that belong to each gate.
 
-    def forward(self, x: Tensor, state: tuple[Tensor]) -> tuple[Tensor, tuple[Tensor]]:
-        u = self.project(x, self.W_in, self.b)
+    Options, with the reason for each default:
+
+    W_in_init, W_rec_init: "glorot" and "orthogonal" per gate, as our LSTM.
+    """
+
+    decayed = ("W_in",)
+
+    def __init__(self, slot: Slot, *, W_in_init: str = "glorot", W_rec_init: str = "orthogonal") -> None:
+        N = slot.hidden_size
+        super().__init__(slot, projected=3 * N)
+        self.W_in = slot.matrix(3 * N, slot.input_size, W_in_init, "W_in_init")
+        self.W_rec = slot.matrix(3 * N, N, W_rec_init, "W_rec_init")
+        self.b = nn.Parameter(torch.zeros(3 * N))
+        self.b_new = nn.Parameter(torch.zeros(N))
+
+    def project(self, x: Tensor) -> Tensor:
+        return self.affine(x, self.W_in, self.b)
+
+    def step(self, u_t: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
+        (h,) = state  # (B, N)
+        u_r, u_z, u_n = u_t.chunk(3, dim=-1)  # each (B, N)
+        v_r, v_z, v_n = (h @ self.W_rec.T).chunk(3, dim=-1)
+        r, z = torch.sigmoid(u_r + v_r), torch.sigmoid(u_z + v_z)
+        n = torch.tanh(u_n + r * (v_n + self.b_new))
+        h = (1 - z) * n + z * h
+        return h, (h,)
+
+    def scan(self, u: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
         h = gru_scan(u, self.W_rec, self.b_new, state[0], backend=self.backend)
-        return self.finish(h), (h[-1],)
+        return h, (h[-1],)
 
 
-@register("gru")
-class GRU(RecurrentNet):
-    """Cho et al. 2014 in torch's form, the reset gate acting after the recurrent product."""
+@register("gru", paper="Cho et al. 2014")
+class GRU(Stack):
+    """Gated recurrent units in torch's form, the reset gate acting after the recurrent product."""
 
-    gates = 3
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        *,
-        W_in_init: str = "glorot",
-        W_rec_init: str = "orthogonal",
-        **shared: Unpack[SharedOptions],
-    ) -> None:
-        self.W_in_init, self.W_rec_init = W_in_init, W_rec_init
-        super().__init__(input_size, hidden_size, num_layers, **shared)
-
-    def make_layer(self, input_size: int, index: int, generator: Generator | None) -> GRULayer:
-        return GRULayer(input_size, self.hidden_size, self, generator)
+    cell = GRUCell

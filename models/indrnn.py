@@ -2,40 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Unpack
-
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
-from models.base import RecurrentLayer, RecurrentNet, SharedOptions
+from models.base import Cell, Slot
 from models.constraints import per_layer, recurrent_interval
 from models.kernels import indrnn_scan
+from models.nets import Stack
 from models.registry import register
+from models.states import LayerState
 
 
-class IndRNNLayer(RecurrentLayer):
-    def __init__(self, input_size: int, hidden_size: int, net: IndRNN, index: int, generator: Generator | None) -> None:
-        super().__init__(input_size, hidden_size, net)
-        assert net.length is not None
-        low, high = recurrent_interval(net.length, net.epsilon, net.gamma)
-        self.u_max = per_layer(net.u_max, high, index, net.num_layers)
-        start = min(low, self.u_max) if index == net.num_layers - 1 else 0.0
-        self.W_in = self.matrix(hidden_size, input_size, net.W_in_init, generator, "W_in_init")
-        self.U = nn.Parameter(torch.empty(hidden_size).uniform_(start, self.u_max, generator=generator))
-        self.b = nn.Parameter(torch.zeros(hidden_size))
-
-    def forward(self, x: Tensor, state: tuple[Tensor]) -> tuple[Tensor, tuple[Tensor]]:
-        h = indrnn_scan(self.project(x, self.W_in, self.b), self.U, state[0], backend=self.backend)
-        return self.finish(h), (h[-1],)
-
-    @torch.no_grad()
-    def constrain_(self) -> None:
-        self.U.clamp_(-self.u_max, self.u_max)
-
-
-@register("indrnn")
-class IndRNN(RecurrentNet):
-    """Independently recurrent network; ``constrain_`` keeps ``|U| <= γ^(1/L)``.
+class IndRNNCell(Cell):
+    """Options, with the reason for each default:
 
     gamma: 2, the CVPR paper's value (its later releases use 5).
     epsilon: 0.5; the last layer's U starts in [ε^(1/L), γ^(1/L)], all others in [0, γ^(1/L)], as the authors' code.
@@ -43,22 +22,44 @@ class IndRNN(RecurrentNet):
     W_in_init: "kaiming-8", as the authors' PyTorch release; "normal-0.001" is their choice for adding.
     """
 
-    needs_length = True
+    decayed = ("W_in",)
 
     def __init__(
         self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
+        slot: Slot,
         *,
         gamma: float = 2.0,
         epsilon: float = 0.5,
         u_max: float | list[float] | None = None,
         W_in_init: str = "kaiming-8",
-        **shared: Unpack[SharedOptions],
     ) -> None:
-        self.gamma, self.epsilon, self.u_max, self.W_in_init = gamma, epsilon, u_max, W_in_init
-        super().__init__(input_size, hidden_size, num_layers, **shared)
+        super().__init__(slot)
+        N = slot.hidden_size
+        low, high = recurrent_interval(slot.needed_length(self), epsilon, gamma)
+        self.u_max = per_layer("u_max", u_max, high, slot.index, slot.count)
+        self.W_in = slot.matrix(N, slot.input_size, W_in_init, "W_in_init")
+        self.U = slot.uniform(N, min(low, self.u_max) if slot.is_last else 0.0, self.u_max)
+        self.b = nn.Parameter(torch.zeros(N))
 
-    def make_layer(self, input_size: int, index: int, generator: Generator | None) -> IndRNNLayer:
-        return IndRNNLayer(input_size, self.hidden_size, self, index, generator)
+    def project(self, x: Tensor) -> Tensor:
+        return self.affine(x, self.W_in, self.b)
+
+    def step(self, u_t: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
+        (h,) = state  # (B, N)
+        h = torch.relu(u_t + self.U * h)
+        return h, (h,)
+
+    def scan(self, u: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
+        h = indrnn_scan(u, self.U, state[0], backend=self.backend)
+        return h, (h[-1],)
+
+    @torch.no_grad()
+    def constrain_(self) -> None:
+        self.U.clamp_(-self.u_max, self.u_max)
+
+
+@register("indrnn", needs=["length"], paper="Li, Li, Cook, Zhu, Gao 2018")
+class IndRNN(Stack):
+    """Independently recurrent network; ``constrain_`` keeps ``|U| <= γ^(1/L)``."""
+
+    cell = IndRNNCell

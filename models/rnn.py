@@ -2,70 +2,81 @@
 
 from __future__ import annotations
 
-from typing import Unpack
+from typing import ClassVar
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
-from models.base import RecurrentLayer, RecurrentNet, SharedOptions
+from models.base import Cell, Slot
 from models.kernels import rnn_scan
+from models.nets import Stack
 from models.registry import register
+from models.states import LayerState
+
+ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu}
 
 
-class RNNLayer(RecurrentLayer):
-    def __init__(self, input_size: int, hidden_size: int, net: RNN, generator: Generator | None) -> None:
-        super().__init__(input_size, hidden_size, net)
-        self.nonlinearity = net.nonlinearity
-        self.W_in = self.matrix(hidden_size, input_size, net.W_in_init, generator, "W_in_init")
-        self.W_rec = self.matrix(hidden_size, hidden_size, net.W_rec_init, generator, "W_rec_init")
-        self.b = nn.Parameter(torch.zeros(hidden_size))
-
-    def forward(self, x: Tensor, state: tuple[Tensor]) -> tuple[Tensor, tuple[Tensor]]:
-        h = rnn_scan(self.project(x, self.W_in, self.b), self.W_rec, state[0], self.nonlinearity, backend=self.backend)
-        return self.finish(h), (h[-1],)
-
-
-@register("rnn-tanh", nonlinearity="tanh")
-@register("rnn-relu", nonlinearity="relu", W_rec_init="orthogonal-0.9")
-class RNN(RecurrentNet):
-    """Elman network with one bias.
+class RNNCell(Cell):
+    """Options, with the reason for each default:
 
     nonlinearity: "tanh" or "relu".
     W_in_init: "glorot", the common choice where a cited row states none.
-    W_rec_init: "orthogonal"; with relu "orthogonal-0.9", which keeps an unconstrained network from exploding at once.
+    W_rec_init: "orthogonal"; with relu "orthogonal-0.9" keeps an unconstrained network from exploding at once.
     """
+
+    decayed = ("W_in",)
 
     def __init__(
         self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
+        slot: Slot,
         *,
         nonlinearity: str = "tanh",
         W_in_init: str = "glorot",
         W_rec_init: str = "orthogonal",
-        **shared: Unpack[SharedOptions],
     ) -> None:
-        if nonlinearity not in ("tanh", "relu"):
+        super().__init__(slot)
+        if nonlinearity not in ACTIVATIONS:
             raise ValueError(f"nonlinearity={nonlinearity!r} is not known; allowed are 'tanh' and 'relu'.")
-        self.nonlinearity, self.W_in_init, self.W_rec_init = nonlinearity, W_in_init, W_rec_init
-        super().__init__(input_size, hidden_size, num_layers, **shared)
+        N = slot.hidden_size
+        self.nonlinearity = nonlinearity
+        self.W_in = slot.matrix(N, slot.input_size, W_in_init, "W_in_init")
+        self.W_rec = slot.matrix(N, N, W_rec_init, "W_rec_init")
+        self.b = nn.Parameter(torch.zeros(N))
 
-    def make_layer(self, input_size: int, index: int, generator: Generator | None) -> RNNLayer:
-        return RNNLayer(input_size, self.hidden_size, self, generator)
+    def project(self, x: Tensor) -> Tensor:
+        return self.affine(x, self.W_in, self.b)
+
+    def step(self, u_t: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
+        (h,) = state  # (B, N)
+        h = ACTIVATIONS[self.nonlinearity](u_t + h @ self.W_rec.T)
+        return h, (h,)
+
+    def scan(self, u: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
+        h = rnn_scan(u, self.W_rec, state[0], self.nonlinearity, backend=self.backend)
+        return h, (h[-1],)
 
 
-@register("irnn")
+class IRNNCell(RNNCell):
+    """Options, with the reason for each default:
+
+    W_in_init: "normal-0.001", as the paper.
+    W_rec_init: "identity", as the paper.
+    """
+
+    def __init__(self, slot: Slot, *, W_in_init: str = "normal-0.001", W_rec_init: str = "identity") -> None:
+        super().__init__(slot, nonlinearity="relu", W_in_init=W_in_init, W_rec_init=W_rec_init)
+
+
+@register("rnn-tanh", paper="Elman 1990", fixed=["nonlinearity"], nonlinearity="tanh")
+@register("rnn-relu", paper="Elman 1990", fixed=["nonlinearity"], nonlinearity="relu", W_rec_init="orthogonal-0.9")
+class RNN(Stack):
+    """Elman network with one bias."""
+
+    cell: ClassVar[type[Cell]] = RNNCell
+
+
+@register("irnn", paper="Le, Jaitly, Hinton 2015")
 class IRNN(RNN):
-    """Le, Jaitly, Hinton 2015: a relu RNN whose W_rec starts as the identity and W_in as N(0, 0.001²)."""
+    """A relu RNN whose W_rec starts as the identity and W_in as N(0, 0.001²)."""
 
-    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, **shared: Unpack[SharedOptions]) -> None:
-        super().__init__(
-            input_size,
-            hidden_size,
-            num_layers,
-            nonlinearity="relu",
-            W_in_init="normal-0.001",
-            W_rec_init="identity",
-            **shared,
-        )
+    cell = IRNNCell

@@ -173,8 +173,8 @@ def test_gradients_equal_the_formulas_of_the_appendix(case):
 def test_layer_step_is_the_forward_pass(case):
     net, x, h0, _ = case
     layer, h_short, h = net.layers[0], h0[0, 0], h0[1, 0]
-    for x_t in x:
-        h_short, h = layer.step(x_t, h_short, h)
+    for u_t in layer.project(x):
+        _, (h_short, h) = layer.step(u_t, (h_short, h))
     _, (final_short, final_long) = net(x, (h0[0], h0[1]))
     torch.testing.assert_close((final_short[0], final_long[0]), (h_short, h), rtol=TOLERANCE, atol=TOLERANCE)
 

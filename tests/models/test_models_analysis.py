@@ -88,11 +88,11 @@ def test_total_jacobian_adds_the_path_through_the_long_memory():
     with torch.no_grad():
         for t in range(L - lag):
             previous = long
-            short, long = layer.step(x[t], short, long)
+            _, (short, long) = layer.step(layer.project(x)[t], (short, long))
         selections = [layer.select(short, previous)]
         h_short, h = short, long
         for t in range(L - lag, L):
-            new_short, new_long = layer.step(x[t], h_short, h)
+            _, (new_short, new_long) = layer.step(layer.project(x)[t], (h_short, h))
             selections.append(layer.select(new_short, h))
             h_short, h = new_short, new_long
 

@@ -3,7 +3,8 @@ import torch
 from torch import nn
 
 import models
-from models.parts import FrameNorm, SequenceNorm, TimeSharedDropout
+from models.noise import TimeSharedDropout
+from models.norms import FrameNorm, SequenceNorm
 
 
 def test_dropout_keeps_one_mask_over_time_and_scales():
