@@ -183,7 +183,9 @@ def listing(runs: list[Run], place: Place, title: str) -> Table:
         step = checkpoint.latest_step(run.folder(place.runs))
         state = done.status if done else f"at update {step:,}" if step else "to do"
         left = time_left(run.recipe, run.row, run.settings, step, known)
-        time_ = f"took {clock(done.wall_seconds)}" if done else "not measured" if left is None else f"about {clock(left)}"
+        time_ = (
+            f"took {clock(done.wall_seconds)}" if done else "not measured" if left is None else f"about {clock(left)}"
+        )
         updates = f"{run.settings.training.updates:,}"
         table.add_row(run.row, run.cell, str(run.seed), run.task, updates, state, time_)
     return table

@@ -74,7 +74,9 @@ class LocalProcesses:
                     event = ready.recv()
                 except (EOFError, OSError):
                     process.join()
-                    event = Outcome("failed", message=f"its process ended with code {process.exitcode}; run again to continue")
+                    event = Outcome(
+                        "failed", message=f"its process ended with code {process.exitcode}; run again to continue"
+                    )
                 watch(run, event)
                 if isinstance(event, Outcome):
                     del active[ready]

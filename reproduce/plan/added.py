@@ -33,7 +33,9 @@ def add(recipe: Recipe, path: Path) -> tuple[Recipe, tuple[Import, ...]]:
         raise ValueError(f"{path.name}: {explain(error)}") from None
     for name, row in added.rows.items():
         if name in recipe.rows:
-            raise ValueError(f"{path.name}: there is a row {name!r} in recipe {recipe.name} already; choose another name")
+            raise ValueError(
+                f"{path.name}: there is a row {name!r} in recipe {recipe.name} already; choose another name"
+            )
         if not row.label:
             raise ValueError(f"{path.name}: row {name} has no label, which is its name in the table")
         if row.like and row.like not in recipe.rows:
@@ -53,4 +55,4 @@ def add(recipe: Recipe, path: Path) -> tuple[Recipe, tuple[Import, ...]]:
     data = recipe.model_dump(exclude_unset=True)
     data["rows"] |= {name: row.model_dump(exclude_unset=True) for name, row in added.rows.items()}
     data["settings"] = [*recipe.settings, *added.settings]
-    return check(Recipe.model_validate, data, path.name), imports
+    return check(data, path.name), imports

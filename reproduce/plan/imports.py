@@ -21,7 +21,7 @@ class Import(BaseModel):
 
 
 def import_all(imports: tuple[Import, ...]) -> None:
-    """Import each module, so that what it registers is known in this process; ValueError in one sentence if one fails."""
+    """Import each module, so that this process knows what it registers; ValueError in one sentence if one fails."""
     for one in imports:
         if one.module not in sys.modules:
             _import(one)
@@ -31,7 +31,7 @@ def digest(one: Import) -> str:
     """sha256 of the module's source: a run made with other code is another run."""
     import_all((one,))
     file = sys.modules[one.module].__file__
-    return sha256(Path(file).read_bytes()) if file else "no source"
+    return sha256(Path(file).read_bytes()) if file else ""
 
 
 def _import(one: Import) -> None:

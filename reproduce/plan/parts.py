@@ -8,9 +8,9 @@ entry of a registry (a model, an optimiser, …); their further keys are that en
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 SCHEMA = 2
 """Version of the meaning of parts and of the defaults behind them; part of every run's identity."""
@@ -25,6 +25,7 @@ class Named(Part):
 
     model_config = ConfigDict(extra="allow", frozen=True)
     name: str
+    shared: ClassVar[frozenset[str]] = frozenset()  # options that every entry of the registry has
 
     @property
     def options(self) -> dict[str, Any]:
@@ -34,6 +35,7 @@ class Named(Part):
 class Model(Named):
     """A model of ``models.names()``."""
 
+    shared = frozenset({"norm", "dropout"})
     hidden_size: int | list[int] = Field(description="units of each layer, or one number per layer")
     num_layers: int = Field(gt=0)
 
@@ -112,6 +114,14 @@ class Settings(Part):
         if any(stage.updates is None for stage in stages[:-1]):
             raise ValueError("only the last stage may leave out its updates")
         return stages
+
+    @model_validator(mode="after")
+    def _finite(self) -> Settings:
+        try:
+            canonical(self.explicit())
+        except ValueError:
+            raise ValueError("a value is not a finite number") from None
+        return self
 
     def explicit(self) -> dict[str, Any]:
         """What was set, as JSON; this is what a run's identity is made of."""

@@ -1,6 +1,6 @@
 """Recipes: every hyperparameter of every run as data, each with the place it comes from.
 
-A recipe file names its cells (tasks), its rows and a list of ``[[settings]]`` blocks. A block holds parts (``parts.py``)
+A recipe file names its cells (tasks), its rows and a list of ``[[settings]]`` blocks. A block holds parts (parts.py)
 whose values share one ``source``, and may be narrowed by ``rows``, ``cells`` and ``budgets`` (shell patterns). Where
 blocks overlap, the later one wins, option by option; choosing another ``name`` for a part drops the options of the old
 one; ``"off"`` takes away an option or a whole part. ``resolve`` turns (row, cell, budget) into one set of parts.
@@ -98,10 +98,10 @@ def _lay(parts: dict[str, Any], sources: dict[str, str], key: str, value: Any, s
 
 
 def _fields_of(key: str) -> set[str]:
-    """The options of a part that belong to the part itself, not to the entry that its name chooses."""
+    """The options of a part that outlive a change of its name, because they do not belong to one entry alone."""
     for candidate in Named.__subclasses__():
         if candidate.__name__.lower() == key:
-            return set(candidate.model_fields)
+            return {*candidate.model_fields, *candidate.shared}
     return set()
 
 
@@ -117,13 +117,16 @@ def load(name: str, folder: Path = RECIPES) -> Recipe:
     if not path.exists():
         names = sorted(p.stem for p in folder.glob("*.toml"))
         raise ValueError(f"no recipe {name!r} in {folder}; {nearest(name, names)}")
-    return check(Recipe.model_validate, {"name": name, **read_toml(path)}, path.name)
+    data = read_toml(path)
+    if "name" in data:
+        raise ValueError(f"{path.name}: unknown key 'name'; a recipe is called like its file")
+    return check(data | {"name": name}, path.name)
 
 
-def check(build: Any, data: dict[str, Any], file: str) -> Recipe:
+def check(data: dict[str, Any], file: str) -> Recipe:
     """A recipe from the content of its file; ValueError in one sentence that names the file and the place in it."""
     try:
-        recipe: Recipe = build(data)
+        recipe = Recipe.model_validate(data)
     except ValidationError as error:
         raise ValueError(f"{file}: {explain(error)}") from None
     for number, block in enumerate(recipe.settings, 1):

@@ -64,7 +64,7 @@ def identity(settings: Settings, fingerprint: str, seed: int) -> str:
 def build_task(name: str, options: str) -> Any:
     """A stand-in has fewer choices than what it stands for and takes those that it knows."""
     chosen = json.loads(options)
-    if tasks.is_standin(name):
+    if tasks.stands_in_for(name):
         known = tasks.options(name)
         chosen = {option: value for option, value in chosen.items() if option in known}
     return tasks.build(name, **chosen)

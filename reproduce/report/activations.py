@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 import tasks
-
 from reproduce.plan.runs import Run
 from reproduce.report.records import Record
 from reproduce.report.selection import Entry
@@ -72,12 +71,10 @@ def capture(network: Network, x: torch.Tensor, row: str, title: str) -> list[Lay
     found: list[Layer] = []
     network.eval()
     seen = network.input(x, None) if network.input else x
-    for index, cell in enumerate(network.model.layers, 1):
-        traces = cell.traces(seen)
+    for index, traces in enumerate(network.model.traces(seen), 1):
         for name, values in traces.items():
             part = "" if len(traces) == 1 else f", {name}"
             found.append(Layer(row, f"{title}: layer {index}{part}", values[:, 0].cpu().numpy()))
-        seen = cell(seen)[0]
     return found
 
 

@@ -1,7 +1,7 @@
 """Run records: one small JSON file per run, checked on the way in and on the way out.
 
-``seal`` is the sha256 of everything else in the file, and ``run`` that of what was set, the task and the seed. Both can be
-recomputed by anybody, so they find accidents and careless edits; they do not prove who made a record or that the run
+``seal`` is the sha256 of everything else in the file, and ``run`` that of what was set, the task and the seed. Both can
+be recomputed by anybody, so they find accidents and careless edits; they do not prove who made a record or that the run
 took place. A record that was edited by hand, cut short or written by another version of the format is reported by
 ``read_all`` and left where it is.
 """

@@ -120,9 +120,7 @@ def _resume(run: Run, place: Place, folder: Path) -> tuple[Training, list[dict[s
     return Training(run, place.device, place.backend), []
 
 
-def _loop(
-    training: Training, place: Place, folder: Path, report: Report, stop: Stop, visit: facts.Visiting
-) -> Ended:
+def _loop(training: Training, place: Place, folder: Path, report: Report, stop: Stop, visit: facts.Visiting) -> Ended:
     """Update, evaluate and save until the run is finished or told to stop; returns why it ended."""
     saved_at = said_at = time.monotonic()
     while not (ended := training.finished):

@@ -38,7 +38,9 @@ class Network(Part):
         name, options = READOUTS[task.kind], {}
         if settings.readout:
             name, options = settings.readout.name, settings.readout.options
-        self.readout = readouts.build(name, self.model.output_size, task.output_size, **options)
+        self.readout = readouts.build(name, self.model.size, task.output_size, self.model.input_size, **options)
+        if self.readout.every_step != (task.kind == "classify-every"):
+            raise ValueError(f"readout {name} does not fit task {task.name}, which is of the kind {task.kind}")
 
     def _input(self, settings: Settings, task: Any) -> Any:
         part = inputs.build(settings.input.name, task.input_size, **settings.input.options) if settings.input else None
@@ -50,12 +52,13 @@ class Network(Part):
     def forward(self, x: Tensor, state: State | None = None, mask: Tensor | None = None) -> tuple[Tensor, State]:
         seen = self.input(x, mask) if self.input else x  # (T, B, inputs)
         y, state = self.model(seen, state)  # (T, B, hidden)
-        return self.readout(y, seen, mask), state
+        return self.readout(y, seen, self.input.mask(mask) if self.input else mask), state
 
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         if self.kind == "regression-last":
             return F.mse_loss(outputs, y)
-        return F.cross_entropy(outputs.flatten(0, -2), y.flatten())
+        loss = F.nll_loss if self.readout.log_probabilities else F.cross_entropy
+        return loss(outputs.flatten(0, -2), y.flatten())
 
 
 class Objective:

@@ -67,7 +67,7 @@ def options(name: str) -> dict[str, Any]:
 
 
 def build(part: Part, network: nn.Module, lr: float | None = None) -> torch.optim.Optimizer:
-    """The optimiser of a network's trainable parameters. Each group holds ``factor``, what its rate is multiplied by."""
+    """The optimiser of a network's trainable parameters; each group holds the ``factor`` of its rate."""
     known = options(part.name)
     for option in part.options:
         if option not in known:
@@ -92,8 +92,7 @@ def groups(part: Part, network: nn.Module) -> list[dict[str, Any]]:
         factors = [factor for pattern, factor in part.rates.items() if fnmatch.fnmatchcase(name, pattern)]
         found.setdefault((decay, factors[-1] if factors else 1.0), []).append(parameter)
     return [
-        {"params": parameters, "weight_decay": decay, "factor": factor}
-        for (decay, factor), parameters in found.items()
+        {"params": parameters, "weight_decay": decay, "factor": factor} for (decay, factor), parameters in found.items()
     ]
 
 

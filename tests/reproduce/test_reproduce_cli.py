@@ -11,12 +11,15 @@ import pytest
 from rich.console import Console
 
 import tasks
-from reproduce import cli, record, runs
+from reproduce import cli
 from reproduce.cli import Arguments, choose, execute, parse_duration
-from reproduce.experiments import EXPERIMENTS
-from reproduce.runs import ROOT
-from reproduce.workers import Inline
-from tasks.download import DataError
+from reproduce.execute.local import Inline
+from reproduce.plan import runs
+from reproduce.plan.experiments import EXPERIMENTS
+from reproduce.plan.runs import ROOT
+from reproduce.report import records
+from reproduce.train import checkpoint
+from tasks import DataError
 
 SCRIPTS = sorted(EXPERIMENTS)
 
@@ -31,10 +34,10 @@ def no_data(monkeypatch):
             raise DataError(f"no {name} here.")
         return original(name, **options)
 
-    runs._build_task.cache_clear()
+    runs.build_task.cache_clear()
     monkeypatch.setattr(tasks, "build", build)
     yield
-    runs._build_task.cache_clear()
+    runs.build_task.cache_clear()
 
 
 def perform(name, tmp_path, **options):
@@ -81,7 +84,7 @@ def test_smoke_budget_runs_to_a_table(name, tmp_path, no_data):
     if name.startswith("figure"):
         assert (results / "figures" / f"{name}.svg").exists()
         assert (results / "figures" / f"{name}.png").exists()
-    found = record.read_all(results / "records")
+    found = records.read_all(results / "records")
     assert found.problems == []
     assert {r.budget for r in found.good} == {"smoke"}
     assert "reproduced" not in (results / f"{name}.md").read_text()
@@ -165,5 +168,5 @@ def test_signal_to_the_command_saves_all_runs_and_ends_cleanly(tmp_path, number)
     assert "Traceback" not in output
     assert len(list(folders.glob("*/step-*.safetensors"))) == 2
     for folder in folders.iterdir():
-        with runs.lock(folder) as free:
+        with checkpoint.owned(folder) as free:
             assert free, "a worker outlived the command"

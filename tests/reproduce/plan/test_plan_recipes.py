@@ -3,49 +3,16 @@
 import math
 
 import pytest
+from recipe_samples import MINIMAL
 
 import models
 import tasks
-from reproduce import paper, recipe
-from reproduce.network import Network, count_parameters
-from reproduce.recipe import BUDGETS, SOURCES, Settings
+from reproduce.plan import paper, recipe
+from reproduce.plan.recipe import BUDGETS, SOURCES
+from reproduce.train.network import Network, count_parameters
 
 FILES = sorted(path.stem for path in recipe.RECIPES.glob("*.toml"))
 CASES = [(name, row, cell) for name in FILES for row in recipe.load(name).rows for cell in recipe.load(name).cells]
-
-MINIMAL = """
-title = "t"
-[cells]
-a = { label = "A", task = "adding" }
-[rows]
-r = { label = "R" }
-[[settings]]
-source = "ours: because it is small"
-model = "durnn"
-hidden_size = 4
-num_layers = 1
-norm = "none"
-dropout = 0.0
-encoding = "dense"
-embedding_size = 0
-batch_size = 2
-optimiser = "adam"
-lr = 1e-3
-weight_decay = 0.0
-clip_value = 0.0
-clip_norm = 0.0
-schedule = "constant"
-decay_factor = 1.0
-decay_every = 0
-patience = 0
-min_lr = 0.0
-updates = 4
-evaluate_every = 2
-valid_samples = 4
-test_samples = 4
-statistics_batches = 0
-max_seconds = 0.0
-"""
 
 
 def load(tmp_path, text):
@@ -57,9 +24,7 @@ def load(tmp_path, text):
 def test_every_value_of_every_run_has_a_source(name, row, cell):
     for budget in BUDGETS:
         settings, sources = recipe.load(name).resolve(row, cell, budget)
-        plain = set(Settings.model_fields) - {"options", "task_options"}
-        nested = {f"{k}.{o}" for k in ("options", "task_options") for o in getattr(settings, k)}
-        assert set(sources) == plain | nested
+        assert set(sources) == {f"{key}.{option}" for key, part in settings.explicit().items() for option in part}
         assert all(source.startswith(SOURCES) for source in sources.values())
 
 
@@ -67,44 +32,43 @@ def test_every_value_of_every_run_has_a_source(name, row, cell):
 def test_every_recipe_builds_with_every_option_known(name, row, cell):
     recipes = recipe.load(name)
     settings, _ = recipes.resolve(row, cell, "paper")
-    assert settings.model in models.names()
-    assert set(settings.options) <= set(models.options(settings.model))
-    assert set(settings.task_options) <= set(tasks.options(recipes.cells[cell].task))
+    assert settings.model.name in models.names()
+    assert set(settings.model.options) <= set(models.options(settings.model.name))
+    assert set(settings.data) <= set(tasks.options(recipes.cells[cell].task))
     smoke, _ = recipes.resolve(row, cell, "smoke")
-    models.build(
-        smoke.model, input_size=3, hidden_size=smoke.hidden_size, num_layers=smoke.num_layers, length=20,
-        **smoke.options,
-    )  # fmt: skip
+    models.registry.example(
+        smoke.model.name, 3, smoke.model.hidden_size, smoke.model.num_layers, length=20, **smoke.model.options
+    )
 
 
 def test_parameter_counts_of_the_paper_settings():
     counts = {"rnn-tanh": 16_897, "irnn": 16_897, "lstm": 67_201, "indrnn-2": 17_281, "durnn": 66_434}
     for row, expected in counts.items():
         settings, _ = recipe.load("adding").resolve(row, "adding-100", "paper")
-        network = Network(settings, tasks.build("adding", **settings.task_options))
+        network = Network(settings, tasks.build("adding", **settings.data))
         assert count_parameters(network) == expected, row
 
 
 def test_the_paper_settings_of_the_adding_problem():
     settings, sources = recipe.load("adding").resolve("durnn", "adding-500", "paper")
-    assert (settings.lr, settings.batch_size, settings.hidden_size) == (2e-4, 50, 128)
-    assert (settings.schedule, settings.decay_every, settings.decay_factor) == ("step", 20_000, 0.1)
-    assert settings.task_options["length"] == 500
-    assert sources["lr"].startswith("paper:")
+    assert (settings.optimiser.lr, settings.training.batch_size, settings.model.hidden_size) == (2e-4, 50, 128)
+    assert settings.explicit()["schedule"] == {"name": "step", "every": 20_000, "factor": 0.1}
+    assert settings.data["length"] == 500
+    assert sources["optimiser.lr"].startswith("paper:")
 
 
 def test_figure_4_bounds_are_the_general_ones_where_they_are_not_reduced():
     for row, general in (("indrnn-2-first-low", 1), ("indrnn-2-second-low", 0)):
         settings, _ = recipe.load("adding").resolve(row, "adding-100", "paper")
-        bounds = settings.options["u_max"]
+        bounds = settings.model.options["u_max"]
         assert math.isclose(bounds[general], 2 ** (1 / 100), rel_tol=1e-12)
         assert bounds[1 - general] == 0.9
 
 
-def test_rows_of_recipes_are_the_implemented_rows_of_the_paper():
+def test_rows_of_recipes_are_rows_of_the_paper():
     for name, table in paper.load().tables.items():
         recipes = recipe.load(name)
-        assert set(recipes.rows) == {row for row, line in table.rows.items() if line.implemented}
+        assert set(recipes.rows) <= set(table.rows)
         assert list(recipes.cells) == table.cells
 
 
@@ -118,26 +82,46 @@ def test_claims_refer_to_what_exists():
 
 
 def test_minimal_recipe_loads_and_later_blocks_win(tmp_path):
-    more = '\n[[settings]]\nsource = "paper: §1"\nbudgets = ["quick"]\nlr = 0.5\noptions = { gamma = 3.0 }\n'
+    more = (
+        '\n[[settings]]\nsource = "paper: §1"\nbudgets = ["quick"]\noptimiser = { lr = 0.5 }\nmodel = { gamma = 3.0 }\n'
+    )
     recipes = load(tmp_path, MINIMAL + more)
-    assert recipes.resolve("r", "a", "paper")[0].lr == 1e-3
+    assert recipes.resolve("r", "a", "paper")[0].optimiser.lr == 1e-3
     quick, sources = recipes.resolve("r", "a", "quick")
-    assert (quick.lr, quick.options) == (0.5, {"gamma": 3.0})
-    assert sources["lr"] == sources["options.gamma"] == "paper: §1"
+    assert (quick.optimiser.lr, quick.model.options) == (0.5, {"gamma": 3.0})
+    assert sources["optimiser.lr"] == sources["model.gamma"] == "paper: §1"
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("batch_size = 2", "batchsize = 2", "unknown key 'batchsize'; did you mean 'batch_size'"),
-        ("title =", "titel =", "did you mean 'title'"),
+        ("training =", "trainig =", "unknown key 'trainig'; did you mean 'training'"),
+        ("batch_size = 2", "batchsize = 2", "batchsize"),
+        ("[rows]", "[row]", "did you mean 'rows'"),
         ('label = "R"', 'lable = "R"', "did you mean 'label'"),
-        ("lr = 1e-3\n", "", "sets no lr"),
+        ("lr = 1e-3", "eps = 1e-3", "nothing sets optimiser.lr"),
         ("lr = 1e-3", "lr = -1.0", "lr: Input should be greater than 0"),
+        ('name = "durnn"', 'name = "durnn", gamma = nan', "not a finite number"),
+        ("lr = 1e-3", "lr = inf", "not a finite number"),
+        ("lr = 1e-3", "lr = 1e-3, betta = 1", "adam has no option 'betta'; did you mean 'betas'"),
+        ('name = "adam"', 'name = "adamm"', "there is no 'adamm'; did you mean 'adam'"),
+        ('name = "durnn"', 'name = "durn"', "did you mean 'durnn'"),
+        ('name = "durnn"', 'name = "durnn", dropout = 5.0', "dropout=5.0"),
+        ('name = "durnn"', 'name = "durnn", gama = 3.0', "did you mean 'gamma'"),
+        ("held_out = 4", "held = 4", "task adding has no option 'held'"),
+        ("training = {", 'schedule = { name = "cosin" }\ntraining = {', "did you mean 'cosine'"),
+        ("training = {", 'schedule = { name = "step" }\ntraining = {', "step needs factor"),
+        ("training = {", "penalties = { activity = 1.0 }\ntraining = {", "collects 'activity'"),
+        ("training = {", "stages = [{ updates = 9 }]\ntraining = {", "more than the 4 updates"),
+        ("training = {", "stages = [{}, { updates = 1 }]\ntraining = {", "only the last stage"),
+        ("data = { held_out = 4 }", 'data = "x"', "must be a table of options"),
+        ("data = { held_out = 4 }", "data = 2026-01-01", "must be a table of options"),
         ('source = "ours: because it is small"', 'source = "somewhere"', "must start with"),
         ('source = "ours: because it is small"', 'source = "ours:"', "must start with"),
-        ('model = "durnn"', 'model = "durnn"\nrows = ["q*"]', "pattern 'q*' fits none"),
-        ('title = "t"', "title = ", "not valid TOML"),
+        ("model = {", 'rows = ["q*"]\nmodel = {', "pattern 'q*' fits none"),
+        ("model = {", "rows = 5\nmodel = {", "must be a list"),
+        ("[cells]", 'name = "x"\n[cells]', "unknown key 'name'"),
+        ("[cells]", "[cells", "not valid TOML"),
     ],
 )
 def test_bad_recipes_get_one_clear_sentence(tmp_path, old, new, message):

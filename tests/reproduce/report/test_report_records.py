@@ -4,9 +4,10 @@ import json
 
 import jsonschema
 import pytest
-from reproduce_samples import make_record
+from record_samples import make_record
 
-from reproduce import record
+from reproduce.plan.runs import ROOT
+from reproduce.report import records
 
 
 def damage(path, how):
@@ -14,7 +15,7 @@ def damage(path, how):
     if how == "edited":
         data["test"] = 0.96
     elif how == "other version":
-        data["format"] = 2
+        data["format"] = 3
     elif how == "unknown key":
         data["best_test_epoch"] = 3
     elif how == "missing key":
@@ -32,13 +33,13 @@ def damage(path, how):
 
 def test_round_trip(tmp_path):
     made = make_record()
-    path = record.write(made, tmp_path)
-    assert record.read(path) == made
-    jsonschema.validate(json.loads(path.read_text()), json.loads(record.SCHEMA.read_text()))
+    path = records.write(made, tmp_path)
+    assert records.read(path) == made
+    jsonschema.validate(json.loads(path.read_text()), json.loads(records.SCHEMA.read_text()))
 
 
 def test_committed_schema_is_that_of_the_code():
-    assert record.SCHEMA.read_text() == record.schema()
+    assert records.SCHEMA.read_text() == records.schema()
 
 
 @pytest.mark.parametrize(
@@ -56,11 +57,11 @@ def test_committed_schema_is_that_of_the_code():
     ],
 )
 def test_bad_records_are_reported_and_kept(tmp_path, how):
-    good = record.write(make_record(seed=1), tmp_path)
-    bad = record.write(make_record(seed=2), tmp_path)
+    good = records.write(make_record(seed=1), tmp_path)
+    bad = records.write(make_record(seed=2), tmp_path)
     damage(bad, how)
     before = bad.read_bytes()
-    found = record.read_all(tmp_path)
+    found = records.read_all(tmp_path)
     assert [r.seed for r in found.good] == [1]
     (problem,) = found.problems
     assert bad.name in problem
@@ -70,17 +71,17 @@ def test_bad_records_are_reported_and_kept(tmp_path, how):
 
 
 def test_copy_of_a_record_counts_once(tmp_path):
-    path = record.write(make_record(), tmp_path)
+    path = records.write(make_record(), tmp_path)
     (tmp_path / "copy.json").write_bytes(path.read_bytes())
-    found = record.read_all(tmp_path)
+    found = records.read_all(tmp_path)
     assert len(found.good) == 1
     assert "second record" in found.problems[0]
 
 
 def test_no_records_is_no_problem(tmp_path):
-    assert record.read_all(tmp_path / "nowhere") == record.Records([], [])
+    assert records.read_all(tmp_path / "nowhere") == records.Records([], [])
 
 
 def test_committed_records_can_all_be_read():
-    found = record.read_all(record.Path(record.__file__).parents[1] / "results" / "records")
+    found = records.read_all(ROOT / "results" / "records")
     assert found.problems == []

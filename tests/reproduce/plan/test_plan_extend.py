@@ -2,37 +2,38 @@
 
 import pytest
 import torch
-from test_reproduce_recipes import MINIMAL
-from test_reproduce_trainer import make_run
+from recipe_samples import MINIMAL
+from run_samples import make_place, make_run
 
 import models
 import tasks
-from models.base import RecurrentLayer, RecurrentNet
-from reproduce import recipe
-from reproduce.runs import plan
-from reproduce.trainer import Place, train
-from reproduce.training import Training
+from models.base import Cell
+from models.nets import Stack
+from reproduce.plan import recipe
+from reproduce.plan.runs import plan
+from reproduce.train.loop import Training, train
 
 
-class LeakyLayer(RecurrentLayer):
-    def __init__(self, input_size, hidden_size, net, generator):
-        super().__init__(input_size, hidden_size, net)
-        self.W_in = self.matrix(hidden_size, input_size, "glorot", generator, "W_in_init")
-        self.b = torch.nn.Parameter(torch.zeros(hidden_size))
+class LeakyCell(Cell):
+    decayed = ("W_in",)
 
-    def forward(self, x, state):
-        h, outputs = state[0], []
-        for u in self.project(x, self.W_in, self.b):  # (B, N) per step
-            h = 0.9 * h + 0.1 * torch.relu(u)
-            outputs.append(h)
-        return self.finish(torch.stack(outputs)), (h,)
+    def __init__(self, slot):
+        super().__init__(slot)
+        self.W_in = slot.matrix(slot.hidden_size, slot.input_size, "glorot")
+        self.b = torch.nn.Parameter(torch.zeros(slot.hidden_size))
+
+    def project(self, x):
+        return self.affine(x, self.W_in, self.b)
+
+    def step(self, u_t, state):
+        h = 0.9 * state[0] + 0.1 * torch.relu(u_t)  # (B, N)
+        return h, (h,)
 
 
-class Leaky(RecurrentNet):
+class Leaky(Stack):
     """A leaky integrator."""
 
-    def make_layer(self, input_size, index, generator):
-        return LeakyLayer(input_size, self.hidden_size, self, generator)
+    cell = LeakyCell
 
 
 class LongestRun(tasks.Task):
@@ -64,33 +65,35 @@ class LongestRun(tasks.Task):
 def registered(monkeypatch):
     """The decorators of the README, undone after each test so that other tests see the suite's own names only."""
     tasks.names()
-    monkeypatch.setattr(models.registry, "_REGISTRY", dict(models.registry._REGISTRY))
-    monkeypatch.setattr(tasks.registry, "_factories", dict(tasks.registry._factories))
+    monkeypatch.setattr(models.registry.ZOO, "entries", dict(models.registry.ZOO.entries))
+    monkeypatch.setattr(tasks.registry, "_entries", dict(tasks.registry._entries))
     models.register("leaky")(Leaky)
     tasks.register("longest-run")(LongestRun)
 
 
 def test_new_model_on_new_task_runs_from_a_recipe(tmp_path):
-    text = MINIMAL.replace('model = "durnn"', 'model = "leaky"').replace('task = "adding"', 'task = "longest-run"')
+    text = MINIMAL.replace('name = "durnn"', 'name = "leaky"').replace('task = "adding"', 'task = "longest-run"')
     (tmp_path / "mine.toml").write_text(text)
     runs, notes = plan(recipe.load("mine", tmp_path), ["r"], ["a"], [0, 1], "paper")
     assert notes == []
     assert len({run.id for run in runs}) == 2
     for run in runs:
-        outcome = train(run, Place(runs=tmp_path / "runs", records=tmp_path / "records"))
+        outcome = train(run, make_place(tmp_path))
         assert outcome.status == "completed"
         assert outcome.record.task.name == "longest-run"
         assert 0 <= outcome.record.test <= 100
 
 
 def test_the_record_tells_who_computed():
-    training = Training(make_run(), backend="reference")
-    training.update()
-    assert training.backend == "reference"
+    for backend in ("reference", "fused"):
+        training = Training(make_run(), backend=backend)
+        assert training.backend is None
+        training.update()
+        assert training.backend == backend
 
 
 def test_identity_changes_with_everything_that_matters():
     first = make_run()
-    others = [make_run(seed=1), make_run(lr=0.5), make_run(task_options={"length": 9, "held_out": 40})]
+    others = [make_run(seed=1), make_run(optimiser={"lr": 0.5}), make_run(data={"length": 9})]
     assert len({run.id for run in [first, *others]}) == 4
     assert first.id == make_run().id

@@ -10,56 +10,13 @@ import time
 
 import pytest
 import torch
+from run_samples import make_place, make_run
 
 import tasks
-from reproduce import checkpoint, record
-from reproduce.recipe import Settings
-from reproduce.runs import Run, lock
-from reproduce.trainer import Place, Stop, train
-from reproduce.training import Training
-
-SETTINGS = {
-    "model": "durnn",
-    "hidden_size": 6,
-    "num_layers": 2,
-    "norm": "after",
-    "dropout": 0.2,
-    "options": {},
-    "task_options": {"length": 8, "held_out": 40},
-    "encoding": "dense",
-    "embedding_size": 0,
-    "batch_size": 5,
-    "optimiser": "adam",
-    "lr": 1e-2,
-    "weight_decay": 1e-3,
-    "clip_value": 1.0,
-    "clip_norm": 1.0,
-    "schedule": "plateau",
-    "decay_factor": 0.5,
-    "decay_every": 0,
-    "patience": 4,
-    "min_lr": 0.0,
-    "updates": 600,
-    "evaluate_every": 20,
-    "valid_samples": 40,
-    "test_samples": 0,
-    "statistics_batches": 3,
-    "max_seconds": 0.0,
-}
-
-
-def make_run(seed=0, task="adding", **changes):
-    settings = Settings(**(SETTINGS | changes))
-    fingerprint = tasks.build(task, **settings.task_options).fingerprint
-    return Run(
-        recipe_file="test", row="row", cell="cell", budget="smoke", seed=seed, task=task, requested=task,
-        fingerprint=fingerprint, settings=settings, sources={},
-    )  # fmt: skip
-
-
-def make_place(tmp_path, **changes):
-    options = {"runs": tmp_path / "runs", "records": tmp_path / "records", "backend": "reference"}
-    return Place(**(options | changes))
+from reproduce.report import records
+from reproduce.train import checkpoint
+from reproduce.train.loop import Training, train
+from reproduce.train.outcome import Stop
 
 
 def outcome_of(result):
@@ -74,7 +31,7 @@ def in_child(run, place):
 
 
 def test_twenty_kills_leave_no_trace(tmp_path):
-    run = make_run(updates=400, patience=1)
+    run = make_run(training={"updates": 400}, schedule={"patience": 1})
     whole = train(run, make_place(tmp_path / "whole"))
     assert whole.status == "completed"
     assert len({p.lr for p in whole.record.curve}) > 1, "the plateau schedule never acted, so it is not tested"
@@ -101,13 +58,12 @@ def test_twenty_kills_leave_no_trace(tmp_path):
 def test_carried_state_survives_a_stop(tmp_path):
     changes = {
         "task": "carrying",
-        "model": "lstm",
-        "task_options": {},
-        "encoding": "one-hot",
-        "schedule": "cosine",
-        "updates": 30,
-        "evaluate_every": 10,
-        "patience": 0,
+        "model": {"name": "lstm", "hidden_size": 6, "num_layers": 2, "norm": "after", "dropout": 0.2},
+        "data": None,
+        "input": {"name": "one-hot"},
+        "schedule": {"name": "cosine"},
+        "training": {"updates": 30},
+        "evaluation": {"every": 10},
     }
     whole = train(make_run(**changes), make_place(tmp_path / "whole"))
     place = make_place(tmp_path / "stopped")
@@ -125,7 +81,7 @@ class StopAfter(Stop):
 
     @property
     def reason(self):
-        return "test" if Seen.step >= self.limit else ""
+        return "interrupted" if Seen.step >= self.limit else None
 
     @reason.setter
     def reason(self, value):
@@ -181,7 +137,7 @@ class Carrying(tasks.Task):
 def carrying_task(monkeypatch):
     """Undone after each test, so that other tests see the suite's own tasks only."""
     tasks.names()
-    monkeypatch.setattr(tasks.registry, "_factories", dict(tasks.registry._factories))
+    monkeypatch.setattr(tasks.registry, "_entries", dict(tasks.registry._entries))
     tasks.register("carrying")(Carrying)
 
 
@@ -190,7 +146,7 @@ def stop_at(run, place, step):
 
 
 def test_damaged_newest_checkpoint_falls_back(tmp_path):
-    run = make_run(updates=60)
+    run = make_run(training={"updates": 60})
     whole = train(run, make_place(tmp_path / "whole"))
     place = make_place(tmp_path / "damaged", checkpoint_updates=10)
     stop_at(run, place, 35)
@@ -199,34 +155,31 @@ def test_damaged_newest_checkpoint_falls_back(tmp_path):
     assert checkpoint.latest_step(folder) == 35
     newest.write_bytes(newest.read_bytes()[:-100])
     with pytest.warns(UserWarning, match="damaged"):
-        _, meta = checkpoint.load(folder)
-    assert meta["step"] == 30
-    with pytest.warns(UserWarning, match="damaged"):
         resumed = train(run, place)
     assert outcome_of(resumed) == outcome_of(whole)
     assert resumed.record.lineage[-1].from_step == 30
 
 
 def test_flipped_bit_is_noticed(tmp_path):
-    run, place = make_run(updates=60), make_place(tmp_path)
+    run, place = make_run(training={"updates": 60}), make_place(tmp_path)
     stop_at(run, place, 20)
     (only,) = run.folder(place.runs).glob("step-*.safetensors")
     data = bytearray(only.read_bytes())
     data[-1] ^= 1
     only.write_bytes(data)
     with pytest.warns(UserWarning, match="sha256"):
-        assert checkpoint.load(run.folder(place.runs)) is None
+        assert list(checkpoint.newest_first(run.folder(place.runs))) == []
 
 
 def test_two_checkpoints_are_kept(tmp_path):
-    run, place = make_run(updates=60), make_place(tmp_path, checkpoint_updates=5)
+    run, place = make_run(training={"updates": 60}), make_place(tmp_path, checkpoint_updates=5)
     stop_at(run, place, 50)
     steps = sorted(int(p.name.split("-")[1]) for p in run.folder(place.runs).glob("step-*"))
     assert steps == [45, 50]
 
 
 def test_full_disk_stops_with_a_message_and_keeps_the_last_state(tmp_path, monkeypatch):
-    run = make_run(updates=60)
+    run = make_run(training={"updates": 60})
     whole = train(run, make_place(tmp_path / "whole"))
     place = make_place(tmp_path / "full", checkpoint_updates=10)
     real, writes = os.fsync, []
@@ -259,12 +212,12 @@ def test_second_process_leaves_the_run_alone(tmp_path):
     assert second.status == "busy"
     os.kill(process.pid, signal.SIGKILL)
     process.join()
-    with lock(folder) as owned:
+    with checkpoint.owned(folder) as owned:
         assert owned, "a killed process must not keep its lock"
 
 
 def test_finished_run_is_skipped_and_never_tested_twice(tmp_path, monkeypatch):
-    run, place = make_run(updates=20), make_place(tmp_path)
+    run, place = make_run(training={"updates": 20}), make_place(tmp_path)
     first = train(run, place)
     monkeypatch.setattr(Training, "test", lambda self: pytest.fail("tested again"))
     again = train(run, place)
@@ -273,7 +226,7 @@ def test_finished_run_is_skipped_and_never_tested_twice(tmp_path, monkeypatch):
 
 
 def test_missing_weights_are_trained_again_when_needed(tmp_path):
-    run, place = make_run(updates=20), make_place(tmp_path, need_weights=True)
+    run, place = make_run(training={"updates": 20}), make_place(tmp_path, need_weights=True)
     first = train(run, place)
     assert train(run, place).status == "skipped"
     (run.folder(place.runs) / "weights.safetensors").unlink()
@@ -282,12 +235,12 @@ def test_missing_weights_are_trained_again_when_needed(tmp_path):
 
 @pytest.mark.parametrize("bad_step", [1, 5, 16, 17, 23])
 def test_divergence_is_an_outcome_with_its_step(tmp_path, monkeypatch, bad_step):
-    run, place = make_run(updates=60), make_place(tmp_path)
+    run, place = make_run(training={"updates": 60}), make_place(tmp_path)
     original = Training._next_batch
 
     def poisoned(self):
-        x, y = original(self)
-        return x, y * (float("nan") if self.step + 1 == bad_step else 1.0)
+        x, y, mask = original(self)
+        return x, y * (float("nan") if self.step + 1 == bad_step else 1.0), mask
 
     monkeypatch.setattr(Training, "_next_batch", poisoned)
     result = train(run, place)
@@ -306,25 +259,25 @@ def test_test_split_is_only_read_at_the_end(tmp_path, monkeypatch):
         return original(self, split, *arguments, **options)
 
     monkeypatch.setattr(tasks.build("adding").__class__, "batches", batches)
-    train(make_run(updates=40), make_place(tmp_path))
+    train(make_run(training={"updates": 40}), make_place(tmp_path))
     assert asked.count("test") == 1
     assert asked[-1] == "test"
 
 
 def test_evaluation_leaves_no_trace_in_training():
-    often, seldom = Training(make_run(evaluate_every=5), backend="reference"), None
+    often, seldom = Training(make_run(evaluation={"every": 5}), backend="reference"), None
     for _ in range(20):
         often.update()
         often.evaluate()
     weights = checkpoint.weights_hash(dict(often.network.named_parameters()))
-    seldom = Training(make_run(evaluate_every=5), backend="reference")
+    seldom = Training(make_run(evaluation={"every": 5}), backend="reference")
     for _ in range(20):
         seldom.update()
     assert checkpoint.weights_hash(dict(seldom.network.named_parameters())) == weights
 
 
 def test_statistics_are_re_estimated_from_training_data():
-    training = Training(make_run(norm="after"), backend="reference")
+    training = Training(make_run(), backend="reference")
     for _ in range(10):
         training.update()
     norm = training.network.model.layers[0].after
@@ -339,26 +292,93 @@ def test_statistics_are_re_estimated_from_training_data():
 
 
 def test_time_limit_saves_and_stops(tmp_path):
-    run, place = make_run(updates=100_000, evaluate_every=1), make_place(tmp_path, deadline=time.time() + 0.2)
+    run = make_run(training={"updates": 100_000}, evaluation={"every": 1})
+    place = make_place(tmp_path, deadline=time.monotonic() + 0.2)
     stopped = train(run, place)
-    assert (stopped.status, stopped.record.ended_by) == ("unfinished", "the time limit")
+    assert (stopped.status, stopped.record.ended) == ("unfinished", "time-limit")
     assert checkpoint.latest_step(run.folder(place.runs)) == stopped.record.steps_done
-    assert record.read_all(place.records).good[0].status == "unfinished"
-
-
-def test_time_cap_ends_a_run_that_says_so(tmp_path):
-    done = train(make_run(updates=100_000, max_seconds=0.2), make_place(tmp_path))
-    assert done.status == "completed"
-    assert "time cap" in done.record.ended_by
-    assert done.record.steps_done < done.record.steps_planned
-    assert done.record.test is not None
+    assert records.read_all(place.records).good[0].status == "unfinished"
 
 
 def test_weight_decay_spares_recurrent_weights_and_biases():
-    training = Training(make_run(weight_decay=0.5), backend="reference")
+    training = Training(make_run(optimiser={"weight_decay": 0.5}), backend="reference")
     decay = {id(p): g["weight_decay"] for g in training.optimiser.param_groups for p in g["params"]}
     named = dict(training.network.named_parameters())
     assert set(decay) == {id(p) for p in named.values()}
-    assert decay[id(named["head.weight"])] == 0.5
-    for name in ("head.bias", "model.layers.0.W_rec", "model.layers.0.U", "model.layers.1.b_short"):
+    assert decay[id(named["readout.head.weight"])] == 0.5
+    for name in ("readout.head.bias", "model.layers.0.W_rec", "model.layers.0.U", "model.layers.1.b_short"):
         assert decay[id(named[name])] == 0.0
+
+
+def test_two_damaged_checkpoints_do_not_stop_checkpointing(tmp_path):
+    run = make_run(training={"updates": 60})
+    whole = train(run, make_place(tmp_path / "whole"))
+    place = make_place(tmp_path / "damaged", checkpoint_updates=5)
+    stop_at(run, place, 40)
+    folder = run.folder(place.runs)
+    for path in folder.glob("step-*.safetensors"):
+        path.write_bytes(b"no longer a checkpoint")
+    Seen.step = 0
+    with pytest.warns(UserWarning, match="damaged"):
+        stop_at(run, place, 20)
+    assert checkpoint.latest_step(folder) == 20
+    assert len(list(folder.glob("damaged-*"))) == 2
+    assert outcome_of(train(run, place)) == outcome_of(whole)
+
+
+@pytest.mark.parametrize("how", ["missing tensor", "wrong shape", "missing fact", "no facts"])
+def test_whole_checkpoint_with_wrong_content_falls_back(tmp_path, how):
+    run = make_run(training={"updates": 60})
+    whole = train(run, make_place(tmp_path / "whole"))
+    place = make_place(tmp_path / "odd", checkpoint_updates=10)
+    stop_at(run, place, 20)
+    folder = run.folder(place.runs)
+    _, tensors, meta = next(checkpoint.newest_first(folder))
+    if how == "missing tensor":
+        del tensors["rng/cpu"]
+    elif how == "wrong shape":
+        tensors["network/readout.head.bias"] = torch.zeros(7)
+    elif how == "missing fact":
+        del meta["epoch"]
+    checkpoint.save(folder, 30, tensors, {} if how == "no facts" else meta)
+    with pytest.warns(UserWarning, match="damaged"):
+        resumed = train(run, place)
+    assert outcome_of(resumed) == outcome_of(whole)
+
+
+@pytest.mark.parametrize("damage", ["cut", "replaced"])
+def test_weights_that_are_not_those_of_the_record_are_trained_again(tmp_path, damage):
+    run, place = make_run(training={"updates": 20}), make_place(tmp_path, need_weights=True)
+    first = train(run, place)
+    path = run.folder(place.runs) / checkpoint.WEIGHTS
+    if damage == "cut":
+        path.write_bytes(path.read_bytes()[:50])
+    else:
+        checkpoint.save_weights(path.parent, {"model.layers.0.U": torch.zeros(6)})
+    assert outcome_of(train(run, place)) == outcome_of(first)
+
+
+def test_a_run_does_the_same_in_a_worker_and_inline(tmp_path):
+    """What decides the arithmetic is set by the training itself, and put back afterwards."""
+    tiny = torch.tensor(1e-310, dtype=torch.float64)
+    run = make_run(training={"updates": 20})
+    torch.set_num_threads(2)
+    try:
+        inline = train(run, make_place(tmp_path / "inline", threads=1))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+    assert (tiny * 1.0).item() == 1e-310
+    assert inline.record.environment.threads == 1
+    assert inline.record.environment.flushes_subnormals
+    seen = {}
+    original = Training.update
+
+    def update(self):
+        seen["flushed"] = (tiny * 1.0).item() == 0
+        original(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Training, "update", update)
+        train(run, make_place(tmp_path / "again", threads=1))
+    assert seen["flushed"]

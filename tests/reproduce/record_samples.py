@@ -1,34 +1,34 @@
 """Constructed records for the tests of statistics and reports."""
 
-from reproduce import recipe
-from reproduce.recipe import canonical, sha256
-from reproduce.record import Machine, Point, Record, TaskFacts, Visit
+from reproduce.plan import recipe
+from reproduce.plan.runs import identity
+from reproduce.report.records import Environment, Machine, Point, Record, TaskFacts, Visit, sealed
 
 
 def make_record(
-    test=1.68, seed=0, row="durnn-1", cell="mnist", budget="paper", recipe_file="table1", status="completed",
-    name="mnist", is_standin=False, fingerprint="f" * 64, metric="error_percent", higher=False, **changes,
+    test=1.68, seed=0, row="durnn-1", cell="mnist", budget="paper", recipe_name="table1", status="completed",
+    name="mnist", is_standin=False, partial="", fingerprint="f" * 64, metric="error_percent", higher=False, **changes,
 ):  # fmt: skip
-    settings, sources = recipe.load(recipe_file).resolve(row, cell, budget)
+    settings, sources = recipe.load(recipe_name).resolve(row, cell, budget)
     diverged_at = changes.pop("diverged_at", 1234 if status == "diverged" else None)
-    identity = [row, cell, budget, seed, name, settings.model_dump(mode="json")]
     fields = {
-        "run": sha256(canonical(identity)),
-        "recipe_file": recipe_file,
+        "format": 2,
+        "run": identity(settings, fingerprint, seed),
+        "recipe": recipe_name,
         "row": row,
         "cell": cell,
         "task": TaskFacts(
-            name=name, requested=cell, fingerprint=fingerprint, is_standin=is_standin, metric=metric,
+            name=name, requested=cell, fingerprint=fingerprint, is_standin=is_standin, partial=partial, metric=metric,
             higher_is_better=higher, length=784, samples={"train": 57000, "valid": 3000, "test": 10000},
         ),
-        "recipe": settings,
+        "settings": settings,
         "sources": sources,
         "seed": seed,
         "budget": budget,
-        "steps_done": settings.updates,
-        "steps_planned": settings.updates,
+        "steps_done": settings.training.updates,
+        "steps_planned": settings.training.updates,
         "status": status,
-        "ended_by": "schedule",
+        "ended": "schedule",
         "diverged_at": diverged_at,
         "valid": 1.5,
         "valid_step": 100,
@@ -43,15 +43,17 @@ def make_record(
         "dirty": False,
         "versions": {"python": "3.11", "torch": "2.13"},
         "machine": Machine(cpu="some & CPU_1", cores=2, threads=1, gpu=None, system="Linux"),
+        "environment": Environment(threads=1, flushes_subnormals=True, keeps_freed_memory=True),
         "backend": "auto",
         "device": "cpu",
         "command": "python reproduce/table1.py --budget paper",
         "finished": "2026-01-01T00:00:00+00:00",
         "lineage": [
-            Visit(from_step=0, to_step=300, started="", seconds=1.0, commit="c" * 40, threads=1, ended_by="schedule")
+            Visit(from_step=0, to_step=300, started="", seconds=1.0, commit="c" * 40, machine=None, threads=1,
+                  ended="schedule")
         ],
     }  # fmt: skip
-    return Record(**(fields | changes)).sealed()
+    return sealed(Record(**(fields | changes)))
 
 
 def seeds(*values, **options):

@@ -8,17 +8,19 @@ import subprocess
 
 import pytest
 from PIL import Image
-from reproduce_samples import make_record, seeds
+from record_samples import make_record, seeds
 from rich.console import Console
 
-from reproduce import figures, paper, recipe, record, report, tables
-from reproduce.activations import Layer, capture
-from reproduce.entries import choose, collect, ours
-from reproduce.experiments import EXPERIMENTS
-from reproduce.network import Network
-from reproduce.overview import overview
-from reproduce.record import Records
-from reproduce.trainer import Place
+from reproduce.plan import paper, recipe
+from reproduce.plan.experiments import EXPERIMENTS
+from reproduce.report import figures, records, tables
+from reproduce.report.activations import Layer, capture
+from reproduce.report.overview import overview
+from reproduce.report.publish import publish
+from reproduce.report.records import Records
+from reproduce.report.selection import choose, collect, ours
+from reproduce.train.network import Network
+from reproduce.train.outcome import Place
 
 TABLE1 = EXPERIMENTS["table1"]
 
@@ -54,7 +56,7 @@ def test_reduced_budget_is_plain_in_the_cell():
 
 
 def test_reduced_width_is_plain_in_the_cell():
-    options = {"row": "lstm", "cell": "ptb-c", "recipe_file": "table2", "metric": "bits_per_character"}
+    options = {"row": "lstm", "cell": "ptb-c", "recipe_name": "table2", "metric": "bits_per_character"}
     entries = collect(EXPERIMENTS["table2"], seeds(1.5, budget="cpu", **options))
     assert "256 of 1000 units" in ours(entry(entries, "lstm", "ptb-c"))
 
@@ -70,9 +72,9 @@ def test_standin_is_plain_in_the_cell_and_in_the_first_line():
 
 
 def test_real_and_standin_stand_side_by_side():
-    part = {"row": "durnn-1", "cell": "ntu-cs", "recipe_file": "table3", "metric": "accuracy_percent", "higher": True}
+    part = {"row": "durnn-1", "cell": "ntu-cs", "recipe_name": "table3", "metric": "accuracy_percent", "higher": True}
     made = [
-        make_record(test=80.0, name="ntu-cs[10 of 60 classes]", **part),
+        make_record(test=80.0, name="ntu-cs[10 of 60 classes]", partial="10 of 60 classes", **part),
         make_record(test=50.0, name="ntu-cs-synthetic", is_standin=True, fingerprint="e" * 64, **part),
     ]
     here = [e for e in collect(EXPERIMENTS["table3"], made) if (e.row, e.cell) == ("durnn-1", "ntu-cs")]
@@ -83,10 +85,14 @@ def test_real_and_standin_stand_side_by_side():
     )
 
 
+def with_rate(settings, lr):
+    return settings.model_copy(update={"optimiser": settings.optimiser.model_copy(update={"lr": lr})})
+
+
 def test_the_largest_budget_of_the_present_recipe_speaks():
     recipes = recipe.load("table1")
     old = make_record(test=9.0, seed=7)
-    outdated = old.model_copy(update={"recipe": old.recipe.model_copy(update={"lr": 0.5}), "run": "0" * 64})
+    outdated = old.model_copy(update={"settings": with_rate(old.settings, 0.5), "run": "0" * 64})
     quick, full = seeds(5.0, budget="quick"), seeds(1.7, 1.7)
     (chosen,) = choose("durnn-1", "mnist", recipes, [outdated, *quick, *full])
     assert [r.test for r in chosen] == [1.7, 1.7]
@@ -115,7 +121,7 @@ def test_comma_separated_values_hold_every_entry_in_full():
 
 def every_tex():
     made = [*seeds(1.6, 1.7, 1.8), *seeds(3.0, row="lstm", budget="quick")]
-    curve = {"recipe_file": "adding", "cell": "adding-100", "metric": "mse", "name": "adding[100]"}
+    curve = {"recipe_name": "adding", "cell": "adding-100", "metric": "mse", "name": "adding[100]"}
     made += [*seeds(0.001, 0.002, 0.003, row="durnn", **curve), *seeds(0.1, 0.2, 0.3, row="lstm", **curve)]
     return {name: tables.latex(EXPERIMENTS[name], collect(EXPERIMENTS[name], made)) for name in EXPERIMENTS}
 
@@ -151,7 +157,7 @@ def test_latex_compiles(tmp_path):
 
 
 def test_order_of_models_says_where_intervals_overlap():
-    curve = {"recipe_file": "adding", "cell": "adding-100", "metric": "mse", "name": "adding[100]"}
+    curve = {"recipe_name": "adding", "cell": "adding-100", "metric": "mse", "name": "adding[100]"}
     made = [
         *seeds(0.010, 0.011, 0.012, row="durnn", **curve),
         *seeds(0.011, 0.012, 0.013, row="indrnn-2", **curve),
@@ -163,7 +169,7 @@ def test_order_of_models_says_where_intervals_overlap():
 
 
 def test_curves_are_drawn_with_provenance_and_without_change(tmp_path):
-    curve = {"recipe_file": "adding", "cell": "adding-100", "metric": "mse", "name": "adding[100]"}
+    curve = {"recipe_name": "adding", "cell": "adding-100", "metric": "mse", "name": "adding[100]"}
     made = [*seeds(0.01, 0.02, row="durnn", **curve), *seeds(0.1, row="lstm", budget="quick", **curve)]
     made.append(make_record(row="irnn", status="diverged", **curve))
     entries = collect(EXPERIMENTS["figure2"], made)
@@ -195,9 +201,9 @@ def test_activations_of_both_halves_are_what_the_model_computes():
     x, _ = next(iter(task.batches("test", 1)))
     short, long = capture(network, x, "durnn", "DuRNN")
     layer = network.model.layers[0]
-    h_short = h = torch.zeros(1, settings.hidden_size)
+    h_short = h = torch.zeros(1, settings.model.hidden_size)
     for t in range(20):
-        h_short, h = layer.step(x[t], h_short, h)
+        _, (h_short, h) = layer.step(layer.project(x[t : t + 1])[0], (h_short, h))
         torch.testing.assert_close(torch.from_numpy(short.values[t]), h_short[0].detach())
         torch.testing.assert_close(torch.from_numpy(long.values[t]), h[0].detach())
     assert "full half" in short.title
@@ -232,9 +238,9 @@ def test_overview_tells_what_is_there_and_what_is_missing(tmp_path):
 
 def test_publish_reports_bad_records_and_goes_on(tmp_path):
     place = Place(runs=tmp_path / "runs", records=tmp_path / "results" / "records")
-    record.write(make_record(), place.records)
+    records.write(make_record(), place.records)
     (place.records / "broken.json").write_text("{")
     console = Console(record=True, width=200)
-    written = report.publish(TABLE1, place, console)
+    written = publish(TABLE1, place, console)
     assert {path.name for path in written} == {"table1.md", "table1.csv", "table1.tex", "README.md"}
     assert "skipped record: broken.json" in console.export_text()

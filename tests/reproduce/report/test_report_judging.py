@@ -3,10 +3,10 @@
 import math
 
 import pytest
-from reproduce_samples import make_record, seeds
+from record_samples import make_record, seeds
 
-from reproduce import recipe
-from reproduce.stats import judge, printed_step, summarise
+from reproduce.plan import recipe
+from reproduce.report.judging import judge, printed_step, summarise
 
 
 def test_interval_has_the_textbook_value():
@@ -80,7 +80,7 @@ def test_one_reduced_run_among_full_ones_spoils_the_verdict():
 
 
 def test_runs_cut_short_are_inconclusive():
-    cut = [*seeds(1.68, 1.68, 1.68), make_record(test=1.68, seed=3, ended_by="time cap of 5 s", steps_done=7)]
+    cut = [*seeds(1.68, 1.68, 1.68), make_record(test=1.68, seed=3, ended="time-cap", steps_done=7)]
     assert word("1.68", cut) == "inconclusive"
     unfinished = [*seeds(1.68, 1.68, 1.68), make_record(seed=3, status="unfinished", steps_done=5)]
     assert "5 of" in judge("1.68", unfinished).reason
@@ -89,7 +89,7 @@ def test_runs_cut_short_are_inconclusive():
 def test_standin_and_partial_data_never_compare():
     standin = seeds(1.68, 1.68, 1.68, is_standin=True, name="mnist-synthetic")
     assert word("1.68", standin) == "not comparable"
-    part = seeds(1.68, 1.68, 1.68, name="ntu-cs[10 of 60 classes]")
+    part = seeds(1.68, 1.68, 1.68, name="ntu-cs[10 of 60 classes]", partial="10 of 60 classes")
     assert word("1.68", part) == "not comparable"
     assert word("1.68", seeds(1.68, 1.68, 1.68, name="pmnist[exprnn]")) == "reproduced"
 
