@@ -1,0 +1,1 @@
+"""What is made from records: selection, verdicts, tables, figures."""
