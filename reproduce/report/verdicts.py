@@ -1,22 +1,21 @@
-"""Verdicts on plain numbers: a printed value, an order of models, a user's run, a claim.
+"""Verdicts on plain numbers: a printed value, and a user's run beside the published ones.
 
 Everything here is a rule on numbers; nothing reads a record or a file. Seeds are taken as independent draws from one
 normal distribution, on a log scale where a rule says so. How often the rule for printed values errs, also for seeds
-that are not normal, is simulated in ``verdicts.md``, which ``python -m reproduce.report.verdicts`` prints.
+that are not normal, is simulated in ``error_rates.md``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from itertools import combinations
 from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtr, stdtrit
+from scipy.special import stdtrit
 
 Interval = tuple[float, float]
 Array = NDArray[np.float64]
@@ -26,7 +25,6 @@ FEWEST_FOR_ORDER = 3  # for an order, a threshold, and the open division
 FEWEST_WHERE_CLOSE = 5  # for an order that three seeds leave open
 MOST_SEEDS = 1000  # where the search for a deciding number of seeds ends
 ALPHA = 0.05
-RESAMPLES = 4000
 EDGE = 1 + 1e-9  # the edge of a margin belongs to it; binary rounding must not decide
 
 
@@ -55,7 +53,7 @@ def summarise(values: Sequence[float]) -> Summary | None:
     if n == 1:
         return Summary(1, mean, None, None)
     deviation = 0.0 if equal else math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1))
-    return Summary(n, mean, _t(0.95, n - 1) * deviation / math.sqrt(n), deviation)
+    return Summary(n, mean, quantile(0.95, n - 1) * deviation / math.sqrt(n), deviation)
 
 
 def prediction_interval(values: Sequence[float]) -> Interval | None:
@@ -63,10 +61,10 @@ def prediction_interval(values: Sequence[float]) -> Interval | None:
     summary = summarise(values)
     if summary is None or summary.deviation is None:
         return None
-    return _around(summary.mean, float(_reach(np.float64(summary.n))) * summary.deviation)
+    return around(summary.mean, float(_reach(np.float64(summary.n))) * summary.deviation)
 
 
-def _t(level: float, freedom: float) -> float:
+def quantile(level: float, freedom: float) -> float:
     """Half-width of the central interval of Student's distribution."""
     return float(stdtrit(freedom, 0.5 + level / 2))
 
@@ -76,7 +74,7 @@ def _reach(n: Array | np.float64) -> Array:
     return np.asarray(stdtrit(n - 1, 0.975) * np.sqrt(1 + 1 / n))
 
 
-def _around(centre: float, half: float) -> Interval:
+def around(centre: float, half: float) -> Interval:
     return centre - half, centre + half
 
 
@@ -158,9 +156,9 @@ def compare(printed: str, margin: float, values: Sequence[float]) -> Difference:
     if summary.deviation is None:
         return Difference(summary.n, mean, margin, None, None, None)
     error = summary.deviation / math.sqrt(summary.n)
-    narrow, wide = _t(0.90, summary.n - 1) * error, _t(0.95, summary.n - 1) * error
+    narrow, wide = quantile(0.90, summary.n - 1) * error, quantile(0.95, summary.n - 1) * error
     reach = float(_reach(np.float64(summary.n))) * summary.deviation
-    return Difference(summary.n, mean, margin, _around(mean, narrow), _around(mean, wide), _around(mean, reach))
+    return Difference(summary.n, mean, margin, around(mean, narrow), around(mean, wide), around(mean, reach))
 
 
 def judge(
@@ -338,180 +336,6 @@ def default_margin(value: float, samples: int | None, rerun_spread: float = 0.0)
     return margin
 
 
-# An order
-
-OrderWord = Literal["better", "worse", "not separated", "too few seeds"]
-
-
-@dataclass(frozen=True)
-class Order:
-    """How a compares with b; without the fields from ``effect`` on where one of them has too few seeds.
-
-    ``effect`` is mean(a) − mean(b), on a log scale the ratio of the geometric means a / b, with Welch's 95 % interval.
-    ``improvement`` is the probability that a run of a is better than a run of b, ties counting half.
-    """
-
-    seeds: tuple[int, int]
-    log_scale: bool
-    ahead: int = 0  # 1 if a is better by the means, -1 if b is
-    effect: float | None = None
-    effect_interval: Interval | None = None
-    improvement: float | None = None
-    improvement_interval: Interval | None = None
-    p_value: float | None = None  # Welch, two-sided
-    p_adjusted: float | None = None  # after Holm, over the pairs that were tested together
-
-    @property
-    def word(self) -> OrderWord:
-        """*better* or *worse* if the adjusted p is at most 5 %, else *not separated*; of a against b."""
-        if self.p_adjusted is None:
-            return "too few seeds"
-        if self.p_adjusted > ALPHA or self.ahead == 0:
-            return "not separated"
-        return "better" if self.ahead > 0 else "worse"
-
-    @property
-    def missing(self) -> tuple[int, int]:
-        """Seeds that a and b lack: to three where there are too few, to five where the order stays open."""
-        aims = {"too few seeds": FEWEST_FOR_ORDER, "not separated": FEWEST_WHERE_CLOSE}
-        a, b = (max(0, aims.get(self.word, 0) - n) for n in self.seeds)
-        return a, b
-
-
-def should_log(values: Sequence[float]) -> bool:
-    """Whether values are compared on a log scale: all positive, and the largest more than 10 times the smallest."""
-    return bool(values) and min(values) > 0 and max(values) > 10 * min(values)
-
-
-def order(a_values: Sequence[float], b_values: Sequence[float], higher_is_better: bool, log_scale: bool) -> Order:
-    """Welch's t-test and the probability of improvement, for at least three seeds each at one budget.
-
-    On a log scale (errors over several decades) the test compares mean logarithms. The interval of the probability of
-    improvement is a percentile bootstrap over the seeds of each side, with a fixed random seed; where the two sides do
-    not overlap at all it shrinks to a point whatever the number of seeds, so the word rests on Welch's test alone. A
-    diverged run has no value, and leaving it out flatters its side: the caller says how many there were.
-    """
-    seeds = len(a_values), len(b_values)
-    a, b = (_scaled(values, log_scale) for values in (a_values, b_values))
-    if min(seeds) < FEWEST_FOR_ORDER:
-        return Order(seeds, log_scale)
-    difference, half, p_value = _welch(a, b)
-    low, high = _around(difference, half)
-    sign = 1 if higher_is_better else -1
-    wins = np.sign(sign * (np.asarray(a_values, float)[:, None] - np.asarray(b_values, float)[None, :])) / 2 + 0.5
-    return Order(
-        seeds,
-        log_scale,
-        ahead=sign * ((difference > 0) - (difference < 0)),
-        effect=math.exp(difference) if log_scale else difference,
-        effect_interval=(math.exp(low), math.exp(high)) if log_scale else (low, high),
-        improvement=float(wins.mean()),
-        improvement_interval=_bootstrap(wins),
-        p_value=p_value,
-        p_adjusted=p_value,
-    )
-
-
-def _scaled(values: Sequence[float], log_scale: bool) -> list[float]:
-    if log_scale and not all(v > 0 for v in values):
-        raise ValueError("a log scale needs values above 0")
-    return [math.log(v) for v in values] if log_scale else list(values)
-
-
-def _welch(a: Sequence[float], b: Sequence[float]) -> tuple[float, float, float]:
-    """Difference of the means, half-width of its 95 % interval, two-sided p; p is 0 or 1 where neither side spreads."""
-    first, second = summarise(a), summarise(b)
-    assert first is not None
-    assert second is not None
-    assert first.deviation is not None
-    assert second.deviation is not None
-    difference = first.mean - second.mean
-    u, v = first.deviation**2 / first.n, second.deviation**2 / second.n
-    if u + v == 0:
-        return difference, 0.0, float(difference == 0)
-    freedom = (u + v) ** 2 / (u**2 / (first.n - 1) + v**2 / (second.n - 1))
-    error = math.sqrt(u + v)
-    p_value = 2 * float(stdtr(freedom, -abs(difference) / error))
-    return difference, _t(0.95, freedom) * error, p_value
-
-
-def _bootstrap(wins: Array) -> Interval:
-    """95 % percentile interval of the mean of wins[i, j] over resampled rows and columns."""
-    random = np.random.RandomState(0)  # its stream is frozen across versions of numpy, a Generator's is not
-    rows = random.randint(wins.shape[0], size=(RESAMPLES, wins.shape[0]))
-    columns = random.randint(wins.shape[1], size=(RESAMPLES, wins.shape[1]))
-    means = wins[rows[:, :, None], columns[:, None, :]].mean(axis=(1, 2))
-    low, high = np.quantile(means, [0.025, 0.975])
-    return float(low), float(high)
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's adjusted p-values in the order given: the k-th smallest of m times (m − k + 1), rising, at most 1."""
-    adjusted, highest = [0.0] * len(p_values), 0.0
-    for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[place]))
-        adjusted[place] = highest
-    return adjusted
-
-
-def adjust(orders: Sequence[Order]) -> list[Order]:
-    """The same orders with Holm's correction over those that have a test; earlier corrections are forgotten."""
-    adjusted = iter(holm([o.p_value for o in orders if o.p_value is not None]))
-    return [o if o.p_value is None else replace(o, p_adjusted=next(adjusted)) for o in orders]
-
-
-@dataclass(frozen=True)
-class Pairs:
-    """Every pair of models on one task; ``ranked`` is best first by the means, a model without values last."""
-
-    ranked: tuple[str, ...]
-    orders: dict[tuple[str, str], Order]  # each pair once, the one ranked first before the other
-    higher_is_better: bool
-
-    def beats(self, name: str) -> list[str]:
-        """The models that this one is better than at 5 %, after Holm over all pairs."""
-        return [b for (a, b), found in self.orders.items() if a == name and found.word == "better"]
-
-    @property
-    def line(self) -> str:
-        """All pairs in one line, such as "DuRNN < IndRNN ? LSTM" for errors; ">" where higher is better.
-
-        "<" stands where every model before it beats every model after it, and "?" where some such pair is not
-        separated. Wins across a "?" that no "<" implies follow by name.
-        """
-        sign = ">" if self.higher_is_better else "<"
-        cuts = [self._is_cut(k) for k in range(1, len(self.ranked))]
-        text = self.ranked[0] if self.ranked else ""
-        for name, cut in zip(self.ranked[1:], cuts, strict=True):
-            text += f" {sign if cut else '?'} {name}"
-        for place, name in enumerate(self.ranked):
-            block = cuts.index(True, place) + 1 if True in cuts[place:] else len(self.ranked)
-            if more := [b for b in self.beats(name) if b in self.ranked[:block]]:
-                text += f"; {name} {sign} {', '.join(more)}"
-        return text
-
-    def _is_cut(self, place: int) -> bool:
-        return all(self.orders[a, b].word == "better" for a in self.ranked[:place] for b in self.ranked[place:])
-
-
-def all_pairs(groups: Mapping[str, Sequence[float]], higher_is_better: bool, log_scale: bool | None = None) -> Pairs:
-    """``order`` for every pair, with Holm's correction over all pairs that have enough seeds.
-
-    All pairs share one scale: unless it is stated, logarithmic if ``should_log`` of all values together.
-    """
-    if log_scale is None:
-        log_scale = should_log([v for values in groups.values() for v in values])
-
-    def place(name: str) -> tuple[bool, float]:
-        summary = summarise(_scaled(groups[name], log_scale))
-        return summary is None, 0.0 if summary is None else -summary.mean if higher_is_better else summary.mean
-
-    ranked = tuple(sorted(groups, key=place))
-    pairs = list(combinations(ranked, 2))
-    orders = adjust([order(groups[a], groups[b], higher_is_better, log_scale) for a, b in pairs])
-    return Pairs(ranked, dict(zip(pairs, orders, strict=True)), higher_is_better)
-
-
 # A user's run beside the published ones
 
 AgreementWord = Literal["equal", "agrees", "differs", "one published seed", "nothing published"]
@@ -551,156 +375,3 @@ def agreement(
         return Agreement("one published seed")
     reason = f"{len(published_values)} published seeds predict {interval[0]:.4g} to {interval[1]:.4g}"
     return Agreement("agrees" if inside else "differs", reason, interval)
-
-
-# A claim
-
-ClaimWord = Literal["supported", "contradicted", "undecided"]
-
-
-@dataclass(frozen=True)
-class ClaimVerdict:
-    """``reason`` says what the word rests on or what is missing; the budget it was judged at is the caller's to add."""
-
-    word: ClaimWord
-    reason: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.word} ({self.reason})" if self.reason else self.word
-
-
-def threshold_claim(values: Sequence[float], limit: float, below: bool = True) -> ClaimVerdict:
-    """The claim "every run ends below (above) the limit", strictly, from at least three seeds.
-
-    *supported* if all seeds do, *contradicted* if none does, *undecided* if only some do or seeds are missing. A
-    diverged seed is a failure: it is given as infinity (minus infinity for a lower limit), not left out.
-    """
-    if any(math.isnan(v) for v in values):
-        raise ValueError("a value is not a number; a diverged seed is given as infinity")
-    met, side = sum(v < limit if below else v > limit for v in values), "below" if below else "above"
-    reason = f"{met} of {len(values)} seeds {side} {limit:g}"
-    if len(values) < FEWEST_FOR_ORDER:
-        return ClaimVerdict("undecided", f"{reason}; {FEWEST_FOR_ORDER - len(values)} more needed")
-    return ClaimVerdict("supported" if met == len(values) else "undecided" if met else "contradicted", reason)
-
-
-def order_claim(orders: Mapping[str, Order]) -> ClaimVerdict:
-    """The claim "a is better than b" for each named pair, with Holm's correction over the pairs of the claim.
-
-    *supported* if a is *better* in all pairs, *contradicted* if it is *worse* in one, else *undecided*.
-    """
-    return every({name: _pair_claim(o) for name, o in zip(orders, adjust(list(orders.values())), strict=True)})
-
-
-def _pair_claim(found: Order) -> ClaimVerdict:
-    lacking = " and ".join(str(n) for n in found.missing)
-    if found.p_adjusted is None:
-        return ClaimVerdict("undecided", f"too few seeds, {lacking} missing")
-    words: dict[OrderWord, ClaimWord] = {"better": "supported", "worse": "contradicted"}
-    reason = f"p = {found.p_adjusted:.2g}" + (f", {lacking} seeds missing" if any(found.missing) else "")
-    return ClaimVerdict(words.get(found.word, "undecided"), reason)
-
-
-def every(parts: Mapping[str, ClaimVerdict]) -> ClaimVerdict:
-    """A claim that holds if all its parts do: one contradicted part contradicts it, else one undecided leaves it open.
-
-    The reason names the parts that decide.
-    """
-    found = {part.word for part in parts.values()}
-    if not found:
-        return ClaimVerdict("undecided", "nothing to judge")
-    precedence: tuple[ClaimWord, ...] = ("contradicted", "undecided", "supported")
-    word = next(w for w in precedence if w in found)
-    reasons = [f"{name}: {part.reason}" if part.reason else name for name, part in parts.items() if part.word == word]
-    return ClaimVerdict(word, "; ".join(reasons))
-
-
-# How often the rule for printed values errs
-
-
-@dataclass(frozen=True)
-class Rates:
-    reproduced: float
-    not_reproduced: float
-
-
-def simulate(
-    n: int,
-    deviation: float,
-    offset: float,
-    *,
-    printed: Literal["mean", "run"] = "mean",
-    tail: bool = False,
-    trials: int = 40_000,
-    seed: int = 0,
-) -> Rates:
-    """How often n seeds give each verdict; deviation and offset of the true mean from the printed value in margins.
-
-    Seeds are normal, or with ``tail`` exponential (skewness 2, long on the side of larger values). With
-    ``printed="run"`` the printed value is itself one run of that distribution, shifted by the offset.
-    """
-    random = np.random.RandomState(seed)  # its stream is frozen across versions of numpy, a Generator's is not
-    shape = (trials, n + 1)
-    draws = random.standard_exponential(shape) - 1 if tail else random.standard_normal(shape)
-    ours = draws[:, :n]
-    mean = offset + deviation * (ours.mean(axis=1) - (draws[:, n] if printed == "run" else 0))
-    inside, outside = decided(mean, deviation * ours.std(axis=1, ddof=1), n, 1.0)
-    return Rates(float(inside.mean()), float(outside.mean()))
-
-
-SEEDS = (5, 10, 20)
-DEVIATIONS = (0.25, 0.5, 1.0, 2.0)  # of the margin
-
-
-def error_rates_markdown() -> str:
-    """Simulated error rates and power of ``judge`` as a page of Markdown, equal in every byte each time."""
-    lines = [_INTRODUCTION, f"| {' | '.join(_COLUMNS)} |", "|" + "---:|" * len(_COLUMNS)]
-    for deviation in DEVIATIONS:
-        for n in SEEDS:
-            cells = " | ".join(f"{100 * rate:.1f} %" for rate in _row(n, deviation))
-            lines.append(f"| {deviation:g} | {n} | {cells} |")
-    return "\n".join([*lines, _REMARKS])
-
-
-def _row(n: int, deviation: float) -> list[float]:
-    edge = simulate(n, deviation, 1.0)
-    return [
-        edge.reproduced,
-        simulate(n, deviation, 1.0, tail=True).reproduced,
-        edge.not_reproduced,
-        simulate(n, deviation, 0.0, printed="run").not_reproduced,
-        simulate(n, deviation, 0.0).reproduced,
-        simulate(n, deviation, 2.0).not_reproduced,
-        simulate(n, deviation, 3.0).not_reproduced,
-    ]
-
-
-_COLUMNS = (
-    "s / margin", "seeds", "wrong *reproduced* at 1 margin", "… long tail", "wrong *not reproduced* at 1 margin",
-    "… printed is a run like ours", "*reproduced* at 0", "*not reproduced* at 2 margins",
-    "*not reproduced* at 3 margins",
-)  # fmt: skip
-
-_INTRODUCTION = """\
-# How often the verdict on a printed value errs
-
-Written by `python -m reproduce.report.verdicts`; 40,000 trials per cell with a fixed random seed, so that the standard
-error of a rate is at most 0.25 points and 0.11 at 5 %. "At k margins" says where the true mean of our seeds lies from
-the printed value, *s* is the deviation between seeds. Seeds are normal, but for the column "long tail" (exponential).
-"Printed is a run like ours": the printed value is itself one run of our distribution.
-"""
-
-_REMARKS = """
-- A wrong *reproduced* is likeliest with the true mean exactly on the margin; there it stays within 5 %.
-- With a long tail on the far side it does not: few seeds without one of the bad runs look closer to the printed value,
-  and more alike, than they are. More seeds help slowly; looking at the single seeds helps more.
-- A wrong *not reproduced* stays within 2.5 % for a mean on the margin, and within 5 % for a printed value that is one
-  run like ours, up to the error of the simulation.
-- More seeds raise the power of *reproduced*. They raise that of *not reproduced* only where the distance exceeds
-  1.96 *s*: below that a single run of ours may well give the printed value, and more seeds make it surer that the
-  verdict stays *inconclusive*.
-"""
-
-
-if __name__ == "__main__":
-    print(error_rates_markdown(), end="")

@@ -8,29 +8,23 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from reproduce.report import verdicts
+from reproduce.report import error_rates, verdicts
+from reproduce.report.error_rates import simulate
+from reproduce.report.orders import Order, all_pairs, holm, order, should_log
+from reproduce.report.rules import every, order_claim, threshold_claim
 from reproduce.report.verdicts import (
     Obstacle,
-    Order,
     agreement,
-    all_pairs,
     compare,
     decided,
     default_margin,
-    every,
     half_unit,
-    holm,
     judge,
     judge_open,
-    order,
-    order_claim,
     prediction_interval,
     printed_difference,
     sampling_error,
-    should_log,
-    simulate,
     summarise,
-    threshold_claim,
 )
 
 
@@ -510,7 +504,7 @@ def test_a_claim_of_parts_names_those_that_decide():
 
 # How often the rule for printed values errs
 
-PAGE = Path(verdicts.__file__).with_suffix(".md")
+PAGE = Path(error_rates.__file__).with_suffix(".md")
 TRIALS = 40_000
 DEVIATIONS = (0.1, 0.25, 0.5, 1.0, 2.0)
 
@@ -584,4 +578,4 @@ def test_a_long_tail_breaks_the_promise_and_the_page_says_so():
 
 
 def test_page_of_error_rates_is_the_committed_one():
-    assert PAGE.read_bytes() == verdicts.error_rates_markdown().encode()
+    assert PAGE.read_bytes() == error_rates.error_rates_markdown().encode()
