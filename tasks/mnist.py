@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from tasks import download, glyphs, rng
+from tasks import download, rng
 from tasks.base import Batch, SampledTask
 from tasks.orders import PIXELS, order, order_hash
 from tasks.pictures import save_digits
 from tasks.registry import register
 from tasks.sources import data_set
+from tasks.standins import digits
 
 if TYPE_CHECKING:
     import datasets
@@ -151,7 +152,7 @@ def pmnist(
 
 def _synthetic(name: str, permutation: str, scaling: str) -> PixelSequences:
     order(permutation)
-    task = PixelSequences(name, glyphs.draw_all(), permutation, scaling, "random-5%")
+    task = PixelSequences(name, digits.draw_all(), permutation, scaling, "random-5%")
     task.is_standin = True
     task.licence = "generated, no licence needed"
     return task

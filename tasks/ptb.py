@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from tasks import download, grammar, rng
+from tasks import download, rng
 from tasks.base import IGNORE, Batch, Task
 from tasks.pictures import save_text
 from tasks.registry import register
 from tasks.sources import data_set
+from tasks.standins import text as generated_text
 
 if TYPE_CHECKING:
     import datasets
@@ -202,7 +203,7 @@ def _read(data_folder: str | None) -> dict[str, np.ndarray]:
 
 @lru_cache(maxsize=1)
 def _generate() -> dict[str, np.ndarray]:
-    return {split: encode(grammar.write(split).encode()) for split in Task.splits}
+    return {split: encode(generated_text.write(split).encode()) for split in Task.splits}
 
 
 def _ceil(count: int, size: int) -> int:

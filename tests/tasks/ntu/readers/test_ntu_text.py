@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tasks.ntu import native, text
 from tasks.ntu.clip import Clip, SkeletonError
+from tasks.ntu.readers import native, text
 
 READERS = {
     "fast": text.parse,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tasks.ntu.clip import FARTHEST, JOINTS, Clip, SkeletonError
-from tasks.ntu.text import MAX_BODIES, MAX_BYTES
+from tasks.ntu.readers.text import MAX_BODIES, MAX_BYTES
 
 _OPCODES = tuple(
     getattr(pickle, name)[0]

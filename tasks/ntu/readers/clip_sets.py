@@ -1,4 +1,4 @@
-"""Where clips are read from: a folder of files, or the official zip in place."""
+"""Sets of clips on a disk: a folder of files, or the official zip, which need not be unpacked."""
 
 import hashlib
 import os
@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from tasks.download import DataError
-from tasks.ntu import official_npy, text
 from tasks.ntu.clip import Clip, SkeletonError
 from tasks.ntu.names import ClipName, missing_names
+from tasks.ntu.readers import official_npy, text
 
 TEXT, NPY = ".skeleton", ".skeleton.npy"
 MAX_MEMBERS = 500_000
@@ -27,7 +27,7 @@ Without them, the tasks 'ntu-cs-synthetic' and 'ntu-cv-synthetic' run the same p
 numbers do not compare."""
 
 
-class Place(ABC):
+class ClipSet(ABC):
     """A set of clips. `spec` rebuilds it in another process; `signature` changes when its content may have."""
 
     names: list[str]  # sorted
@@ -44,7 +44,7 @@ class Place(ABC):
     def signature(self) -> str: ...
 
 
-class FolderPlace(Place):
+class ClipFolder(ClipSet):
     """A folder with `.skeleton` or `.skeleton.npy` files, also in subfolders. Text is preferred: it has identities."""
 
     def __init__(self, folder: str | Path) -> None:
@@ -90,7 +90,7 @@ class FolderPlace(Place):
         return _digest(about)
 
 
-class ZipPlace(Place):
+class ClipArchive(ClipSet):
     """A zip with such files. Members are read into memory one at a time and never unpacked to a path."""
 
     def __init__(self, path: str | Path) -> None:
@@ -152,7 +152,7 @@ class ZipPlace(Place):
         return _digest([(name, self.members[name].CRC, self.members[name].file_size) for name in self.names])
 
 
-def find_place(source: str | Path | None) -> Place:
+def find_clips(source: str | Path | None) -> ClipSet:
     """The clips at `source`, or at the folder or zip that DURNN_NTU names."""
     given = str(source) if source is not None else os.environ.get("DURNN_NTU", "")
     if not given:
@@ -160,23 +160,23 @@ def find_place(source: str | Path | None) -> Place:
     path = Path(given).expanduser()
     label = "source" if source is not None else "DURNN_NTU"
     if path.is_file():
-        place: Place = ZipPlace(path)
+        clips: ClipSet = ClipArchive(path)
     elif path.is_dir():
-        place = FolderPlace(path)
+        clips = ClipFolder(path)
         zips = sorted(path.glob("*.zip"))
-        if not place.names and len(zips) > 1:
+        if not clips.names and len(zips) > 1:
             usual = [z for z in zips if "s001_to_s017" in z.name]
             if len(usual) != 1:
                 listed = ", ".join(z.name for z in zips)
                 raise DataError(f"{label}={path} holds several zips ({listed}): name the one to use")
             zips = usual
-        if not place.names and zips:
-            place = ZipPlace(zips[0])
+        if not clips.names and zips:
+            clips = ClipArchive(zips[0])
     else:
         raise DataError(f"{label}={path} does not exist.\n{WHAT_GOES_WHERE}")
-    if not place.names:
+    if not clips.names:
         raise DataError(f"{label}={path} holds no clip of NTU RGB+D 60.\n{WHAT_GOES_WHERE}")
-    return place
+    return clips
 
 
 def clip_of(file_name: str) -> str | None:

@@ -11,8 +11,8 @@ import re
 
 import numpy as np
 
-from tasks.ntu import native
 from tasks.ntu.clip import FARTHEST, JOINTS, PARENTS, Clip, SkeletonError
+from tasks.ntu.readers import native
 
 MAX_BYTES = 1 << 26
 MAX_FRAMES = 10**6

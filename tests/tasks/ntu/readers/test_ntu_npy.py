@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.ntu import official_npy
 from tasks.ntu.clip import SkeletonError
+from tasks.ntu.readers import official_npy
 
 
 def official(bodies: list[np.ndarray], **more: object) -> bytes:
