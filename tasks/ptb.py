@@ -177,7 +177,7 @@ def ptb_c(
     return _text_task("ptb-c", lambda: _read(data_folder), length, segments, random_offset)
 
 
-@register("ptb-c-synthetic")
+@register("ptb-c-synthetic", stands_in_for="ptb-c")
 def ptb_c_synthetic(length: int = 50, segments: str = "carried", random_offset: bool = True) -> CharacterText:
     """Stand-in for ptb-c: sentences of a stochastic grammar in the same 50 symbols, a tenth of the size."""
     task = _text_task("ptb-c-synthetic", _generate, length, segments, random_offset)

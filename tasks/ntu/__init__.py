@@ -38,7 +38,7 @@ def ntu_cv(
     return _real("cv", source, preprocessing, length, validation, validation_seed, test_samplings)
 
 
-@register("ntu-cs-synthetic")
+@register("ntu-cs-synthetic", stands_in_for="ntu-cs")
 def ntu_cs_synthetic(
     performances: int = PERFORMANCES,
     data_seed: int = 0,
@@ -52,7 +52,7 @@ def ntu_cs_synthetic(
     return _synthetic("cs", performances, data_seed, preprocessing, length, validation, validation_seed, test_samplings)
 
 
-@register("ntu-cv-synthetic")
+@register("ntu-cv-synthetic", stands_in_for="ntu-cv")
 def ntu_cv_synthetic(
     performances: int = PERFORMANCES,
     data_seed: int = 0,

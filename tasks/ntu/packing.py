@@ -21,11 +21,12 @@ from filelock import FileLock
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from tasks.download import DataError, cache_folder
+from suite.machine import cores
+from tasks.download import DataError, data_cache
 from tasks.ntu.clip import BODIES, FEATURES, JOINTS
 from tasks.ntu.preprocessing import CONVENTIONS
 from tasks.ntu.readers.clip_sets import ClipSet
-from tasks.ntu.shards import cores, write_shards
+from tasks.ntu.shards import write_shards
 
 VERSION = 1  # of the layout and of the rules that turn a file into frames
 _INDEX, _FRAMES = "index.json", "frames.npy"
@@ -96,7 +97,7 @@ class Packed:
 def pack(clips: ClipSet, label: str, processes: int | None = None) -> Packed:
     """The packed form of a set of clips: from the cache, or made now with `processes` (default: one for each core)."""
     key = hashlib.sha256(f"{VERSION} {clips.signature}".encode()).hexdigest()[:16]
-    home = cache_folder() / "ntu" / f"{label}-{key}"
+    home = data_cache() / "ntu" / f"{label}-{key}"
     found = _open(home)
     if found is not None:
         return found

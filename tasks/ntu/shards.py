@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import suite
 from tasks.download import DataError
 from tasks.ntu.bodies import select_people
 from tasks.ntu.clip import SkeletonError
@@ -30,9 +31,14 @@ _WORTH_A_PROCESS = 256  # clips; fewer are read before an interpreter has starte
 _REPORT_EVERY = 32
 
 # Starts a process without running the packages' own __init__.py: those import torch, which takes longer than the work.
+_PACKAGES = {
+    "suite": suite.__path__[0],
+    "tasks": str(Path(__file__).parents[1]),
+    "tasks.ntu": str(Path(__file__).parent),
+}
 _START = """
-import sys, types
-for name, folder in (("tasks", sys.argv[1]), ("tasks.ntu", sys.argv[1] + "/ntu")):
+import json, sys, types
+for name, folder in json.loads(sys.argv[1]).items():
     sys.modules[name] = types.ModuleType(name)
     sys.modules[name].__path__ = [folder]
 from tasks.ntu.shards import main
@@ -52,11 +58,6 @@ class Shard:
     @property
     def path(self) -> Path:
         return Path(self.file)
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def write_shards(clips: ClipSet, folder: Path, processes: int, report: Callable[[int], None]) -> list[Shard]:
@@ -80,10 +81,10 @@ def write_shard(clips: ClipSet, names: list[str], file: str, report: Callable[[i
     with open(file, "wb") as stream:
         for done, name in enumerate(names, start=1):
             clip = clips.read(name)
-            if len(clip.body) == 0:
+            frames = select_people(clip) if len(clip.body) else None
+            if frames is None:
                 shard.without_bodies.append(name)
             else:
-                frames = select_people(clip)
                 stream.write(frames.astype("<f4", copy=False).tobytes())
                 shard.names.append(name)
                 shard.lengths.append(len(frames))
@@ -95,7 +96,7 @@ def write_shard(clips: ClipSet, names: list[str], file: str, report: Callable[[i
 
 def _run(jobs: list[dict[str, Any]], report: Callable[[int], None]) -> list[Shard]:
     environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", _START, str(Path(__file__).parents[1])]
+    command = [sys.executable, "-c", _START, json.dumps(_PACKAGES)]
     messages: queue.SimpleQueue[tuple[int, dict[str, Any] | None]] = queue.SimpleQueue()
     children: list[subprocess.Popen[str]] = []
     threads: list[threading.Thread] = []

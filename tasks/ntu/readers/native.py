@@ -1,43 +1,42 @@
-"""Builds and binds skeleton.cpp: compiled once with the machine's C++ compiler, kept in the cache folder."""
+"""Binds skeleton.cpp, the fast reader of `.skeleton` text."""
 
 import ctypes
 import functools
-import hashlib
-import os
-import platform
-import shutil
-import subprocess
-import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from tasks.download import cache_folder
-from tasks.ntu.clip import JOINTS, Clip
+from suite import native
+from tasks.ntu.clip import JOINTS, MAX_FRAMES, Clip
 
-_FLAGS = ("-std=c++17", "-O3", "-shared", "-fPIC")
 _SMALLEST_BODY = 600  # no body is written in fewer bytes: 25 lines of twelve fields
+_SAMPLE = b"2\n0\n1\n7 0 0 0 0 0 0 0 0 2\n25\n" + b"0.5 -2.25 3e0 0 0 0 0 0 0 0 0 2\n" * JOINTS
 
 NativeReader = Callable[[bytes], Clip | None]
 
 
 @functools.cache
 def reader() -> NativeReader | None:
-    """The compiled reader, or None (after one warning) where it cannot be built."""
+    """The compiled reader, or None (after one warning) where it cannot be built; it returns None for a file that is
+    not of the usual form."""
     try:
-        library = _load()
-    except (OSError, subprocess.SubprocessError) as error:
+        library = native.load("skeleton", [Path(__file__).with_name("skeleton.cpp")], check=_check)
+    except native.BuildError as error:
         warnings.warn(
             f"the fast .skeleton reader could not be built ({error}); reading line by line, some 20 times slower",
             RuntimeWarning,
             stacklevel=2,
         )
         return None
+    return _bind(library)
+
+
+def _bind(library: ctypes.CDLL) -> NativeReader:
     function = library.read_skeleton
     function.restype = ctypes.c_int64
-    function.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int64, *[ctypes.c_void_p] * 4]
+    function.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int64, ctypes.c_int64, *[ctypes.c_void_p] * 4]
 
     def read(data: bytes) -> Clip | None:
         capacity = len(data) // _SMALLEST_BODY + 1
@@ -48,6 +47,7 @@ def reader() -> NativeReader | None:
         seen = function(
             data,
             len(data),
+            MAX_FRAMES,
             capacity,
             ctypes.byref(length),
             frame.ctypes.data,
@@ -61,30 +61,9 @@ def reader() -> NativeReader | None:
     return read
 
 
-def _load() -> ctypes.CDLL:
-    source = Path(__file__).with_name("skeleton.cpp").read_bytes()
-    compiler = shutil.which(os.environ.get("CXX", "c++")) or shutil.which("g++")
-    key = hashlib.sha256(source + repr((_FLAGS, compiler, platform.machine())).encode()).hexdigest()[:16]
-    folder = cache_folder().parent / "native"
-    library = folder / f"skeleton-{key}.so"
-    if library.is_file():
-        return ctypes.CDLL(str(library))
-    if compiler is None:
-        raise OSError("there is no C++ compiler")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as work:
-            built = _compile(compiler, source, Path(work))
-            os.replace(built, library)
-        return ctypes.CDLL(str(library))
-    except PermissionError:  # a read-only cache: build for this process alone
-        with tempfile.TemporaryDirectory() as work:
-            return ctypes.CDLL(str(_compile(compiler, source, Path(work))))
-
-
-def _compile(compiler: str, source: bytes, work: Path) -> Path:
-    (work / "skeleton.cpp").write_bytes(source)
-    built = work / "skeleton.so"
-    command = [compiler, *_FLAGS, "skeleton.cpp", "-o", built.name]
-    subprocess.run(command, cwd=work, check=True, capture_output=True, timeout=300)
-    return built
+def _check(library: ctypes.CDLL) -> None:
+    clip = _bind(library)(_SAMPLE)
+    if clip is None or (clip.length, clip.frame.tolist(), clip.body.tolist()) != (2, [1], [7]):
+        raise ValueError("the compiled reader does not read a simple file")
+    if not (clip.joints == (0.5, -2.25, 3.0)).all():
+        raise ValueError("the compiled reader reads wrong numbers")
