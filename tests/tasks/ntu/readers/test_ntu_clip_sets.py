@@ -1,6 +1,7 @@
 """Folders, zips, and archives that mean harm."""
 
 import io
+import os
 import struct
 import zipfile
 from pathlib import Path
@@ -8,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks.download import DataError
+import tasks
+from tasks.download import DataError, ExplicitSourceError
 from tasks.ntu.clip import SkeletonError
 from tasks.ntu.names import ClipName
 from tasks.ntu.readers import clip_sets, text
@@ -84,12 +86,15 @@ def test_find_place(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_fact
     monkeypatch.delenv("DURNN_NTU", raising=False)
     with pytest.raises(DataError, match=r"DURNN_NTU(.|\n)*\.skeleton(.|\n)*ntu-cs-synthetic"):
         find_clips(None)
-    with pytest.raises(DataError, match=r"source=.*does not exist"):
+    with pytest.raises(ExplicitSourceError, match=r"source=.*does not exist"):
         find_clips(folder / "nowhere")
+    monkeypatch.setenv("DURNN_NTU", str(folder / "nowhere"))
+    with pytest.raises(ExplicitSourceError, match=r"DURNN_NTU=.*does not exist"):
+        find_clips(None)
     monkeypatch.setenv("DURNN_NTU", str(folder))
     assert isinstance(find_clips(None), ClipFolder)
     zips = tmp_path_factory.mktemp("zips")
-    with pytest.raises(DataError, match="holds no clip"):
+    with pytest.raises(ExplicitSourceError, match="holds no clip"):
         find_clips(zips)
     zip_of(zips / "a.zip", {f"{NAMES[0]}.skeleton": FILES[NAMES[0]]})
     assert isinstance(find_clips(zips), ClipArchive)
@@ -179,3 +184,31 @@ def test_limits_have_room_for_real_files() -> None:
         archive.writestr("x", data)
         info = archive.getinfo("x")
     assert info.file_size < clip_sets.MAX_RATIO / 10 * info.compress_size
+
+
+def test_only_the_absence_of_any_source_lets_a_stand_in_take_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DURNN_NTU", raising=False)
+    with pytest.raises(DataError) as caught:
+        tasks.build("ntu-cs")
+    assert not isinstance(caught.value, ExplicitSourceError)
+
+
+def test_a_zip_that_was_named_and_cannot_be_used_is_an_error_of_its_own_kind(tmp_path: Path) -> None:
+    (tmp_path / "x.zip").write_bytes(b"no zip")
+    with pytest.raises(ExplicitSourceError, match="no readable zip"):
+        tasks.build("ntu-cs", source=tmp_path / "x.zip")
+
+
+@pytest.mark.parametrize("ending", ["skeleton", "skeleton.npy"])
+def test_a_pipe_that_is_named_like_a_clip_is_not_waited_for(ending: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / f"{NAMES[0]}.{ending}")
+    with pytest.raises(SkeletonError, match=rf"{NAMES[0]}\.{ending}: cannot be read: it is no regular file"):
+        ClipFolder(tmp_path).read(NAMES[0])
+
+
+def test_a_pipe_that_is_named_like_a_zip_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "all.zip")
+    with pytest.raises(ExplicitSourceError, match="holds no clip"):
+        find_clips(tmp_path)
+    with pytest.raises(ExplicitSourceError, match="is neither a folder nor a file"):
+        find_clips(tmp_path / "all.zip")
