@@ -1,4 +1,4 @@
-"""Speed of the readers on one core, in MB/s of text: pytest tests/tasks/test_ntu_benchmark.py --benchmark-only"""
+"""Speed of the readers on one core, in MB/s of text: run this file with `pytest --benchmark-only`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tasks.ntu import text
-from tasks.ntu.synthetic import SyntheticPlace
+from tasks.ntu.readers import text
+from tasks.ntu.standin.clip_set import GeneratedClips
 
 
 def straightforward(data: bytes) -> list[dict[int, np.ndarray]]:
@@ -33,8 +33,8 @@ READERS: dict[str, Callable[[bytes], Any]] = {
 
 @pytest.fixture(scope="module")
 def files() -> list[bytes]:
-    place = SyntheticPlace(27, 0)
-    return [place.write(name) for name in place.names[::40]]
+    generated = GeneratedClips(27, 0)
+    return [generated.write(name) for name in generated.names[::40]]
 
 
 @pytest.mark.benchmark(group="reading .skeleton text")

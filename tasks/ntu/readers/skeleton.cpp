@@ -11,6 +11,7 @@ constexpr int JOINTS = 25;
 constexpr int BODY_FIELDS = 10;
 constexpr int JOINT_FIELDS = 12;
 constexpr std::uint64_t MAX_BODIES = 64;
+constexpr int MAX_DIGITS = 20;
 constexpr double FARTHEST = 1e4;
 
 constexpr double POWERS[] = {1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15};
@@ -47,8 +48,9 @@ struct Reader {
         skip_blanks();
         if (at == end || *at < '0' || *at > '9') return false;
         auto [stop, error] = std::from_chars(at, end, value);
+        const bool readable = error == std::errc() && stop - at <= MAX_DIGITS;  // zeros may stand before it
         at = stop;
-        return error == std::errc() && end_of_field();
+        return readable && end_of_field();
     }
     bool count_line(std::uint64_t& value) { return integer(value) && end_of_line(); }
 
@@ -107,11 +109,12 @@ struct Reader {
 constexpr std::int64_t FAILED = -1;
 
 // Returns the number of observations; `frame`, `body` and `joints` have room for `capacity` of them.
-extern "C" std::int64_t read_skeleton(const char* text, std::size_t size, std::int64_t capacity, std::int64_t* length,
-                                      std::int64_t* frame, std::uint64_t* body, float* joints) {
+extern "C" std::int64_t read_skeleton(const char* text, std::size_t size, std::int64_t max_frames,
+                                      std::int64_t capacity, std::int64_t* length, std::int64_t* frame,
+                                      std::uint64_t* body, float* joints) {
     Reader in{text, text + size};
     std::uint64_t frames, bodies, joint_count;
-    if (!in.count_line(frames)) return FAILED;
+    if (!in.count_line(frames) || frames > static_cast<std::uint64_t>(max_frames)) return FAILED;
     std::int64_t seen = 0;
     for (std::uint64_t t = 0; t < frames; ++t) {
         if (!in.count_line(bodies) || bodies > MAX_BODIES) return FAILED;

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.ntu import official_npy
 from tasks.ntu.clip import SkeletonError
+from tasks.ntu.readers import official_npy
 
 
 def official(bodies: list[np.ndarray], **more: object) -> bytes:
@@ -175,3 +175,32 @@ def test_coordinates_must_be_finite() -> None:
     body[4, 3, 2] = np.nan
     with pytest.raises(SkeletonError, match="not a number"):
         official_npy.parse(official([body]), "clip")
+
+
+def test_bodies_that_share_one_array_are_refused_in_little_memory() -> None:
+    one = walker(250)
+    shared = official([one], **{f"skel_body{slot}": one for slot in range(1, 64)})
+    assert len(shared) < 1_000_000
+    tracemalloc.start()
+    with pytest.raises(SkeletonError, match=r"clip: this is no official .* larger than the file"):
+        official_npy.parse(shared, "clip")
+    assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    tracemalloc.stop()
+
+
+def test_more_frames_than_a_clip_may_have_are_refused() -> None:
+    with pytest.raises(SkeletonError, match="100001 frames are more than the 100000"):
+        official_npy.parse(official([np.zeros((100_001, 25, 3), dtype=np.int8)]), "clip")
+
+
+@pytest.mark.parametrize("value", [np.iinfo(np.int64).min, np.iinfo(np.int64).max, 10_001, -10_001])
+def test_whole_numbers_far_away_are_refused(value: int) -> None:
+    body = np.ones((3, 25, 3), dtype=np.int64)
+    body[1, 2, 0] = value
+    with pytest.raises(SkeletonError, match="clip: a coordinate is not a number or too large"):
+        official_npy.parse(official([body]), "clip")
+
+
+def test_a_pickled_number_of_many_digits_is_no_body() -> None:
+    with pytest.raises(SkeletonError, match="clip: this is no official"):
+        official_npy.parse(official([], skel_body0=10**400), "clip")

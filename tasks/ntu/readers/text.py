@@ -11,11 +11,10 @@ import re
 
 import numpy as np
 
-from tasks.ntu import native
-from tasks.ntu.clip import FARTHEST, JOINTS, PARENTS, Clip, SkeletonError
+from tasks.ntu.clip import FARTHEST, JOINTS, MAX_FRAMES, PARENTS, Clip, SkeletonError
+from tasks.ntu.readers import native
 
 MAX_BYTES = 1 << 26
-MAX_FRAMES = 10**6
 MAX_BODIES = 64
 BODY_FIELDS = 10
 JOINT_FIELDS = 12

@@ -1,4 +1,4 @@
-"""A stand-in for NTU RGB+D: generated people in front of simulated cameras, written in the real `.skeleton` format.
+"""Generated people in front of simulated cameras.
 
 As in the real set, a performance is seen by three cameras at -45, 0 and 45 degrees; in the first replication the actor
 faces the third camera, in the second one the second. So camera 1 always looks at 45 degrees, cameras 2 and 3 from the
@@ -9,18 +9,12 @@ The sensor adds noise, more on hands and feet and on the side turned away, loses
 identities, and sees ghosts.
 """
 
-import hashlib
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 
 from tasks import rng
-from tasks.ntu import text
 from tasks.ntu.clip import JOINTS, Clip
-from tasks.ntu.motion import COURSES, POSES, REACTIONS, Person, course, perform
-from tasks.ntu.names import ACTIONS, CAMERAS, REPLICATIONS, SUBJECTS_OF_SETUP, ClipName
-from tasks.ntu.places import Place
+from tasks.ntu.names import CAMERAS, ClipName
+from tasks.ntu.standin.motion import COURSES, POSES, REACTIONS, Person, course, perform
 
 _AZIMUTH = {1: 0.0, 2: -45.0, 3: 45.0}
 _CAMERA_1_NEARER, _CAMERA_1_HIGHER = 0.6, 0.8  # metres
@@ -28,57 +22,6 @@ _FRAMES_PER_SECOND = 30.0
 _RESTLESS = np.ones(JOINTS)
 _RESTLESS[[6, 7, 10, 11, 14, 15, 18, 19]] = 2.0
 _RESTLESS[[21, 22, 23, 24]] = 3.0
-
-
-class SyntheticPlace(Place):
-    """`performances` of each of the 60 actions, three clips each."""
-
-    def __init__(self, performances: int, seed: int) -> None:
-        triples = [
-            (setup, subject, replication)
-            for setup, subjects in SUBJECTS_OF_SETUP.items()
-            for subject in subjects
-            for replication in range(1, REPLICATIONS + 1)
-        ]
-        if not 2 <= performances <= len(triples):
-            raise ValueError(f"performances={performances} must be from 2 to {len(triples)}")
-        if seed < 0:
-            raise ValueError(f"seed={seed} must not be negative")
-        self.performances, self.seed = performances, seed
-        self.names = sorted(
-            str(ClipName(triples[k][0], camera, triples[k][1], triples[k][2], action))
-            for action in range(1, ACTIONS + 1)
-            for k in rng.permutation(len(triples), "ntu-synthetic", seed, action)[:performances]
-            for camera in range(1, CAMERAS + 1)
-        )
-
-    def read(self, name: str) -> Clip:
-        return text.parse(self.write(name), f"synthetic {name}")
-
-    def write(self, name: str) -> bytes:
-        """The clip as the bytes of a `.skeleton` file."""
-        clip = film(ClipName.parse(name), self.seed)
-        return text.dump(clip, newline="\r\n" if rng.words(1, "newline", name)[0] % 2 else "\n")
-
-    @property
-    def spec(self) -> dict[str, Any]:
-        return {"performances": self.performances, "seed": self.seed}
-
-    @property
-    def signature(self) -> str:
-        return f"synthetic-{generator_digest(Path(__file__).parent)}-{self.performances}-{self.seed}"
-
-
-def generator_digest(folder: Path) -> str:
-    """Stands for everything that shapes the clips, so that no cache made by another generator is taken for this one's.
-
-    Taken from the source text, because a version number is forgotten; and from numpy's version, because numpy does not
-    promise the same normal numbers for ever.
-    """
-    digest = hashlib.sha256(np.__version__.encode())
-    for file in ("motion.py", "synthetic.py", "text.py", "../rng.py"):
-        digest.update((folder / file).read_bytes())
-    return digest.hexdigest()[:16]
 
 
 def film(name: ClipName, seed: int) -> Clip:

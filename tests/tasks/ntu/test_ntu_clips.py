@@ -11,7 +11,7 @@ from tasks.ntu.clip import SHOULDER_LEFT, SHOULDER_RIGHT, SPINE_BASE, SPINE_MID,
 from tasks.ntu.names import ClipName
 from tasks.ntu.preprocessing import CONVENTIONS, compose, p_ntu, present, raw, s_rota, s_trans
 from tasks.ntu.sampling import EMPTY, centre_frames, sample_frames
-from tasks.ntu.synthetic import film
+from tasks.ntu.standin.sensor import film
 
 
 def body(length: int, motion: float, seed: int, size: tuple[float, float, float] = (0.2, 0.5, 0.1)) -> np.ndarray:

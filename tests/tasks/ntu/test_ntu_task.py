@@ -13,10 +13,10 @@ import torch
 import tasks
 from tasks.base import IGNORE
 from tasks.download import DataError
-from tasks.ntu import text
 from tasks.ntu.names import CROSS_SUBJECT_TRAINING, ClipName, usable_names
+from tasks.ntu.readers import text
 from tasks.ntu.sampling import centre_frames
-from tasks.ntu.synthetic import SyntheticPlace
+from tasks.ntu.standin.clip_set import GeneratedClips
 from tasks.ntu.task import AveragedAccuracy, SkeletonClips, _split, display_name
 
 SMALL = {"performances": 3}
@@ -203,11 +203,11 @@ def test_picture(tmp_path: Path) -> None:
 
 
 def test_partial_sets_are_called_what_they_are(tmp_path: Path) -> None:
-    place = SyntheticPlace(3, 0)
-    chosen = [name for name in place.names if name.endswith(("A005", "A017"))]
+    generated = GeneratedClips(3, 0)
+    chosen = [name for name in generated.names if name.endswith(("A005", "A017"))]
     usable = {str(name) for name in usable_names()}
     for name in chosen:
-        (tmp_path / f"{name}.skeleton").write_bytes(place.write(name))
+        (tmp_path / f"{name}.skeleton").write_bytes(generated.write(name))
     task = tasks.build("ntu-cs", source=tmp_path)
     here = len([name for name in chosen if name in usable])
     there = len([name for name in usable if name.endswith(("A005", "A017"))])
@@ -229,9 +229,9 @@ def test_display_names() -> None:
 
 
 def test_one_sided_sets_are_refused(tmp_path: Path) -> None:
-    place = SyntheticPlace(2, 0)
-    for name in [name for name in place.names if "C001" in name and name.endswith("A001")]:
-        (tmp_path / f"{name}.skeleton").write_bytes(place.write(name))
+    generated = GeneratedClips(2, 0)
+    for name in [name for name in generated.names if "C001" in name and name.endswith("A001")]:
+        (tmp_path / f"{name}.skeleton").write_bytes(generated.write(name))
     with pytest.raises(DataError, match="train split of ntu-cv"):
         tasks.build("ntu-cv", source=tmp_path)
 
@@ -263,19 +263,19 @@ def test_without_data_the_message_says_what_goes_where(monkeypatch: pytest.Monke
 
 
 def test_the_stand_in_has_the_shape_of_the_real_set() -> None:
-    place = SyntheticPlace(27, 0)
-    clips = [ClipName.parse(name) for name in place.names]
+    generated = GeneratedClips(27, 0)
+    clips = [ClipName.parse(name) for name in generated.names]
     assert len(clips) == 4860
     assert all(clip.in_ntu60 for clip in clips)
     for attribute, count in (("action", 60), ("subject", 40), ("camera", 3), ("setup", 17), ("replication", 2)):
         assert len({getattr(clip, attribute) for clip in clips}) == count
-    assert place.names == SyntheticPlace(27, 0).names != SyntheticPlace(27, 1).names
+    assert generated.names == GeneratedClips(27, 0).names != GeneratedClips(27, 1).names
 
 
 def test_generated_files_show_what_real_ones_do() -> None:
-    place = SyntheticPlace(27, 0)
-    files = {name: place.write(name) for name in place.names[::12]}
-    assert place.write(place.names[0]) == files[place.names[0]]
+    generated = GeneratedClips(27, 0)
+    files = {name: generated.write(name) for name in generated.names[::12]}
+    assert generated.write(generated.names[0]) == files[generated.names[0]]
     assert 0.3 < np.mean([b"\r\n" in data for data in files.values()]) < 0.7
     clips = {name: text.parse(data, name) for name, data in files.items()}
     counts = [np.bincount(clip.frame, minlength=clip.length) for clip in clips.values()]

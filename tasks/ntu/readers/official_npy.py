@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tasks.ntu.clip import FARTHEST, JOINTS, Clip, SkeletonError
-from tasks.ntu.text import MAX_BODIES, MAX_BYTES
+from tasks.ntu.clip import FARTHEST, JOINTS, MAX_FRAMES, Clip, SkeletonError
+from tasks.ntu.readers.text import MAX_BODIES, MAX_BYTES
 
 _OPCODES = tuple(
     getattr(pickle, name)[0]
@@ -138,13 +138,12 @@ def parse(data: bytes, name: str) -> Clip:
     if len(data) > MAX_BYTES:
         raise SkeletonError(f"{name}: {len(data)} bytes are more than the {MAX_BYTES} that a clip may have")
     try:
-        content = _unpickle(data)
-        present, slots = _slots(content)
+        present, slots = _slots(_unpickle(data), len(data))
     except Exception as error:  # a damaged pickle can fail in any way
         reason = str(error) if isinstance(error, (ValueError, pickle.UnpicklingError)) else type(error).__name__
         raise SkeletonError(f"{name}: this is no official .skeleton.npy file: {reason}") from error
     frame, slot = np.nonzero(present)
-    joints = slots[slot, frame]
+    joints = slots[slot, frame].astype(np.float64)  # before abs: the smallest int64 has none
     if not (np.abs(joints) <= FARTHEST).all():
         raise SkeletonError(f"{name}: a coordinate is not a number or too large")
     joints = joints.astype(np.float32)
@@ -165,8 +164,8 @@ def _unpickle(data: bytes) -> dict[str, Any]:
     return items[0]
 
 
-def _slots(content: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Which slot is filled in which frame, (T, S) bool, and the slots, (S, T, 25, 3).
+def _slots(content: dict[str, Any], size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Which slot is filled in which frame, (T, S) bool, and the slots, (S, T, 25, 3), of a file of `size` bytes.
 
     An absent body is all zeros. The file's own `nbodys` is of no help: it leaves out the frames without a body.
     """
@@ -178,6 +177,10 @@ def _slots(content: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
         arrays.append(held.array)
     if not arrays or len({len(array) for array in arrays}) != 1:
         raise ValueError("it has no skel_body0, or bodies of different length")
+    if len(arrays[0]) > MAX_FRAMES:
+        raise ValueError(f"{len(arrays[0])} frames are more than the {MAX_FRAMES} that a clip may have")
+    if sum(array.nbytes for array in arrays) > size:
+        raise ValueError("its bodies are larger than the file, so they share one array")
     slots = np.stack(arrays)
     return np.any(slots != 0, axis=(2, 3)).T, slots
 

@@ -8,7 +8,7 @@ import pytest
 import tasks
 from tasks.ntu.bodies import select_people
 from tasks.ntu.names import ClipName, usable_names
-from tasks.ntu.places import find_place
+from tasks.ntu.readers.clip_sets import find_clips
 from tasks.ntu.task import SkeletonClips
 
 pytestmark = pytest.mark.skipif(
@@ -32,13 +32,13 @@ def test_counts(protocol: str) -> None:
 
 
 def test_the_first_ten_actions() -> None:
-    place = find_place(None)
-    names = [name for name in place.names if ClipName.parse(name).action <= 10]
+    clip_set = find_clips(None)
+    names = [name for name in clip_set.names if ClipName.parse(name).action <= 10]
     if len(names) != 9406:
         pytest.skip(f"{len(names)} clips of the first ten actions are here, the published slice has 9406")
     lengths, several, gaps = [], 0, 0
     for name in names:
-        clip = place.read(name)
+        clip = clip_set.read(name)
         bodies = np.bincount(clip.frame, minlength=clip.length)
         lengths.append(clip.length)
         several += bodies.max() >= 2

@@ -13,16 +13,18 @@ import numpy as np
 import pytest
 
 from tasks.download import DataError
-from tasks.ntu import packing, text, workers
+from tasks.ntu import packing, shards
 from tasks.ntu.bodies import select_people
 from tasks.ntu.clip import Clip, SkeletonError
 from tasks.ntu.names import ClipName
 from tasks.ntu.packing import Packed, pack
-from tasks.ntu.places import FolderPlace, ZipPlace
 from tasks.ntu.preprocessing import CONVENTIONS
-from tasks.ntu.synthetic import SyntheticPlace, film
+from tasks.ntu.readers import text
+from tasks.ntu.readers.clip_sets import ClipArchive, ClipFolder
+from tasks.ntu.standin.clip_set import GeneratedClips
+from tasks.ntu.standin.sensor import film
 
-NAMES = sorted(SyntheticPlace(2, 0).names)[::30]  # a dozen
+NAMES = sorted(GeneratedClips(2, 0).names)[::30]  # a dozen
 
 
 @pytest.fixture
@@ -59,11 +61,11 @@ def in_child(work: Callable[[], object]) -> int:
 
 
 def test_packed_frames_are_those_of_the_files(folder: Path) -> None:
-    packed = pack(FolderPlace(folder), "test")
+    packed = pack(ClipFolder(folder), "test")
     assert packed.names == NAMES
-    place = FolderPlace(folder)
+    clip_set = ClipFolder(folder)
     for k, name in enumerate(NAMES):
-        frames = select_people(place.read(name))
+        frames = select_people(clip_set.read(name))
         np.testing.assert_array_equal(packed.clip("raw", k), frames)
         for convention in CONVENTIONS:
             np.testing.assert_array_equal(packed.clip(convention, k), CONVENTIONS[convention](frames))
@@ -74,19 +76,19 @@ def test_packed_frames_are_those_of_the_files(folder: Path) -> None:
 
 
 def test_it_is_made_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = pack(FolderPlace(folder), "test")
+    first = pack(ClipFolder(folder), "test")
     first.frames("s-trans")
     monkeypatch.setattr(packing, "_make", None)
     monkeypatch.setattr(Packed, "_convert", None)
-    second = pack(FolderPlace(folder), "test")
+    second = pack(ClipFolder(folder), "test")
     assert second.sha256 == first.sha256
     second.frames("s-trans")
 
 
 def test_changed_files_are_packed_again(folder: Path) -> None:
-    before = pack(FolderPlace(folder), "test")
+    before = pack(ClipFolder(folder), "test")
     (folder / f"{NAMES[0]}.skeleton").write_bytes(text.dump(film(ClipName.parse(NAMES[0]), 1)))
-    after = pack(FolderPlace(folder), "test")
+    after = pack(ClipFolder(folder), "test")
     assert after.sha256 != before.sha256
 
 
@@ -94,7 +96,7 @@ def nothing(*args: object) -> None: ...
 
 
 KILL_POINTS = {
-    "while clips are read": (workers, "select_people", 5),
+    "while clips are read": (shards, "select_people", 5),
     "when all are read": (packing, "_join", 1),
     "before the frames are safe": (packing, "_flush", 1),
     "before the index is safe": (packing, "_flush", 2),
@@ -117,17 +119,17 @@ def test_killed_at_any_moment_it_leaves_nothing_and_works_the_next_time(point: s
 
     def work() -> None:
         setattr(module, function, deadly)
-        pack(FolderPlace(folder), "test")
+        pack(ClipFolder(folder), "test")
 
     assert in_child(work) == -signal.SIGKILL
     assert [name for name in kept(folder) if not name.startswith(".packing-")] == []
-    packed = pack(FolderPlace(folder), "test")
+    packed = pack(ClipFolder(folder), "test")
     assert packed.names == NAMES
     assert len(kept(folder)) == 1  # what the killed process left is gone
 
 
 def test_killed_while_preprocessing(folder: Path) -> None:
-    packed = pack(FolderPlace(folder), "test")
+    packed = pack(ClipFolder(folder), "test")
 
     def deadly(frames: np.ndarray) -> np.ndarray:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -149,11 +151,11 @@ def test_two_processes_at_once(folder: Path) -> None:
         child = os.fork()
     if child == 0:
         try:
-            pack(FolderPlace(folder), "test").frames("s-rota")
+            pack(ClipFolder(folder), "test").frames("s-rota")
             os._exit(0)
         except BaseException:
             os._exit(1)
-    packed = pack(FolderPlace(folder), "test")
+    packed = pack(ClipFolder(folder), "test")
     packed.frames("s-rota")
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert len(kept(folder)) == 1
@@ -161,7 +163,7 @@ def test_two_processes_at_once(folder: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["index", "truncated index", "frames", "other version"])
 def test_a_damaged_cache_is_made_again(damage: str, folder: Path) -> None:
-    packed = pack(FolderPlace(folder), "test")
+    packed = pack(ClipFolder(folder), "test")
     index, frames = packed.folder / "index.json", packed.folder / "frames.npy"
     match damage:
         case "index":
@@ -172,13 +174,13 @@ def test_a_damaged_cache_is_made_again(damage: str, folder: Path) -> None:
             frames.write_bytes(frames.read_bytes()[:-1000])
         case "other version":
             index.write_text(json.dumps(json.loads(index.read_text()) | {"version": 0}))
-    again = pack(FolderPlace(folder), "test")
+    again = pack(ClipFolder(folder), "test")
     assert again.sha256 == packed.sha256
-    np.testing.assert_array_equal(again.clip("raw", 1), select_people(FolderPlace(folder).read(NAMES[1])))
+    np.testing.assert_array_equal(again.clip("raw", 1), select_people(ClipFolder(folder).read(NAMES[1])))
 
 
 def test_damaged_preprocessed_frames_are_made_again(folder: Path) -> None:
-    packed = pack(FolderPlace(folder), "test")
+    packed = pack(ClipFolder(folder), "test")
     before = np.array(packed.frames("s-rota"))
     (path,) = packed.folder.glob("frames-s-rota*")
     path.write_bytes(path.read_bytes()[:-1000])
@@ -192,39 +194,39 @@ def test_a_disk_that_cannot_take_it(number: int, reason: str, folder: Path, monk
 
     monkeypatch.setattr(packing, "_join", fail)
     with pytest.raises(DataError, match=f"{reason}.*DURNN_CACHE"):
-        pack(FolderPlace(folder), "test")
+        pack(ClipFolder(folder), "test")
     assert kept(folder) == []
 
 
 def test_a_bad_file_stops_the_packing_with_its_name(folder: Path) -> None:
     (folder / f"{NAMES[3]}.skeleton").write_bytes(b"1\n1\nnothing\n")
     with pytest.raises(SkeletonError, match=rf"{NAMES[3]}\.skeleton, line 3: "):
-        pack(FolderPlace(folder), "test")
+        pack(ClipFolder(folder), "test")
     assert kept(folder) == []
 
 
 def test_clips_without_a_body_are_left_out_and_listed(folder: Path) -> None:
     empty = Clip(3, np.zeros(0, np.int64), np.zeros(0, np.uint64), np.zeros((0, 25, 3), np.float32))
     (folder / f"{NAMES[2]}.skeleton").write_bytes(text.dump(empty))
-    packed = pack(FolderPlace(folder), "test")
+    packed = pack(ClipFolder(folder), "test")
     assert packed.without_bodies == [NAMES[2]]
     assert packed.names == NAMES[:2] + NAMES[3:]
 
 
 @pytest.fixture
 def worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "_WORTH_A_PROCESS", 1)
+    monkeypatch.setattr(shards, "_WORTH_A_PROCESS", 1)
 
 
 @pytest.mark.usefixtures("worth_it")
 def test_several_processes_make_the_same(folder: Path) -> None:
-    alone = pack(FolderPlace(folder), "alone", processes=1)
+    alone = pack(ClipFolder(folder), "alone", processes=1)
     done: list[int] = []
     (folder.parent / "shards").mkdir()
-    shards = workers.write_shards(FolderPlace(folder), folder.parent / "shards", 2, done.append)
-    assert len(shards) == 2
+    written = shards.write_shards(ClipFolder(folder), folder.parent / "shards", 2, done.append)
+    assert len(written) == 2
     assert sum(done) == len(NAMES)
-    together = pack(FolderPlace(folder), "together", processes=2)
+    together = pack(ClipFolder(folder), "together", processes=2)
     assert together.sha256 == alone.sha256
     assert together.names == alone.names
     np.testing.assert_array_equal(together.lengths, alone.lengths)
@@ -232,13 +234,13 @@ def test_several_processes_make_the_same(folder: Path) -> None:
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as stream:
         for name in NAMES:
             stream.write(folder / f"{name}.skeleton", f"nturgb+d_skeletons/{name}.skeleton")
-    assert pack(ZipPlace(archive), "zip", processes=2).sha256 == alone.sha256
+    assert pack(ClipArchive(archive), "zip", processes=2).sha256 == alone.sha256
 
 
 @pytest.mark.usefixtures("worth_it")
 def test_errors_in_processes_arrive(folder: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        workers.write_shards(FolderPlace(folder), folder.parent / "nowhere", 2, nothing)
+        shards.write_shards(ClipFolder(folder), folder.parent / "nowhere", 2, nothing)
     (folder / f"{NAMES[-1]}.skeleton").write_bytes(b"1\n1\nnothing\n")
     with pytest.raises(SkeletonError, match=rf"{NAMES[-1]}\.skeleton, line 3: "):
-        workers.write_shards(FolderPlace(folder), folder.parent, 2, nothing)
+        shards.write_shards(ClipFolder(folder), folder.parent, 2, nothing)

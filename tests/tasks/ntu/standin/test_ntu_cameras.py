@@ -6,12 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks.ntu import synthetic
 from tasks.ntu.bodies import select_people
 from tasks.ntu.clip import SHOULDER_LEFT, SHOULDER_RIGHT, SPINE_BASE, SPINE_SHOULDER
 from tasks.ntu.names import SUBJECTS_OF_SETUP, ClipName
 from tasks.ntu.preprocessing import CONVENTIONS
-from tasks.ntu.synthetic import SyntheticPlace, film, generator_digest
+from tasks.ntu.standin import sensor
+from tasks.ntu.standin.clip_set import GeneratedClips, generator_digest
+from tasks.ntu.standin.sensor import film
 
 POINTING = (1, 5, 9)  # actions that start from rest, with straight trunk: their first frame tells the facing
 PERFORMANCES = [(setup, subjects[0], action) for setup, subjects in SUBJECTS_OF_SETUP.items() for action in POINTING]
@@ -64,11 +65,11 @@ def test_the_cameras_see_one_performance_and_rotation_brings_their_views_togethe
 
 
 def test_an_edited_generator_has_a_signature_of_its_own(tmp_path: Path) -> None:
-    home = Path(synthetic.__file__).parent
-    assert generator_digest(home) in SyntheticPlace(2, 0).signature
-    for edited in ("ntu/motion.py", "ntu/synthetic.py", "ntu/text.py", "rng.py"):
+    home = Path(sensor.__file__).parent
+    assert generator_digest(home) in GeneratedClips(2, 0).signature
+    for edited in ("ntu/standin/motion.py", "ntu/standin/sensor.py", "ntu/readers/text.py", "rng.py"):
         copy = tmp_path / edited.replace("/", "-")
-        shutil.copytree(home.parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
-        assert generator_digest(copy / "ntu") == generator_digest(home)
+        shutil.copytree(home.parents[1], copy, ignore=shutil.ignore_patterns("__pycache__"))
+        assert generator_digest(copy / "ntu" / "standin") == generator_digest(home)
         (copy / edited).write_text((copy / edited).read_text() + "\n")
-        assert generator_digest(copy / "ntu") != generator_digest(home)
+        assert generator_digest(copy / "ntu" / "standin") != generator_digest(home)

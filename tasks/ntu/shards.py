@@ -20,22 +20,28 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import suite
 from tasks.download import DataError
-from tasks.ntu import native
 from tasks.ntu.bodies import select_people
 from tasks.ntu.clip import SkeletonError
-from tasks.ntu.places import FolderPlace, Place, ZipPlace
+from tasks.ntu.readers import native
+from tasks.ntu.readers.clip_sets import ClipArchive, ClipFolder, ClipSet
 
 _WORTH_A_PROCESS = 256  # clips; fewer are read before an interpreter has started
 _REPORT_EVERY = 32
 
 # Starts a process without running the packages' own __init__.py: those import torch, which takes longer than the work.
+_PACKAGES = {
+    "suite": suite.__path__[0],
+    "tasks": str(Path(__file__).parents[1]),
+    "tasks.ntu": str(Path(__file__).parent),
+}
 _START = """
-import sys, types
-for name, folder in (("tasks", sys.argv[1]), ("tasks.ntu", sys.argv[1] + "/ntu")):
+import json, sys, types
+for name, folder in json.loads(sys.argv[1]).items():
     sys.modules[name] = types.ModuleType(name)
     sys.modules[name].__path__ = [folder]
-from tasks.ntu.workers import main
+from tasks.ntu.shards import main
 main()
 """
 
@@ -54,36 +60,31 @@ class Shard:
         return Path(self.file)
 
 
-def cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def write_shards(place: Place, folder: Path, processes: int, report: Callable[[int], None]) -> list[Shard]:
-    """Read all clips of a place into shards in `folder`, in order; `report` hears how many clips were done."""
-    count = len(place.names)
+def write_shards(clips: ClipSet, folder: Path, processes: int, report: Callable[[int], None]) -> list[Shard]:
+    """Read all clips of a set into shards in `folder`, in order; `report` hears how many clips were done."""
+    count = len(clips.names)
     processes = max(1, min(processes, count // _WORTH_A_PROCESS))
     bounds = [count * k // processes for k in range(processes + 1)]
-    shares = [place.names[a:b] for a, b in itertools.pairwise(bounds)]
+    shares = [clips.names[a:b] for a, b in itertools.pairwise(bounds)]
     if processes == 1:
-        return [write_shard(place, shares[0], str(folder / "shard-0"), report)]
+        return [write_shard(clips, shares[0], str(folder / "shard-0"), report)]
     native.reader()  # build it once, before all processes want it
     return _run(
-        [{"place": place.spec, "names": share, "file": str(folder / f"shard-{k}")} for k, share in enumerate(shares)],
+        [{"clips": clips.spec, "names": share, "file": str(folder / f"shard-{k}")} for k, share in enumerate(shares)],
         report,
     )
 
 
-def write_shard(place: Place, names: list[str], file: str, report: Callable[[int], None]) -> Shard:
+def write_shard(clips: ClipSet, names: list[str], file: str, report: Callable[[int], None]) -> Shard:
     """Read the named clips into one shard."""
     shard = Shard(file)
     with open(file, "wb") as stream:
         for done, name in enumerate(names, start=1):
-            clip = place.read(name)
-            if len(clip.body) == 0:
+            clip = clips.read(name)
+            frames = select_people(clip) if len(clip.body) else None
+            if frames is None:
                 shard.without_bodies.append(name)
             else:
-                frames = select_people(clip)
                 stream.write(frames.astype("<f4", copy=False).tobytes())
                 shard.names.append(name)
                 shard.lengths.append(len(frames))
@@ -95,7 +96,7 @@ def write_shard(place: Place, names: list[str], file: str, report: Callable[[int
 
 def _run(jobs: list[dict[str, Any]], report: Callable[[int], None]) -> list[Shard]:
     environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", _START, str(Path(__file__).parents[1])]
+    command = [sys.executable, "-c", _START, json.dumps(_PACKAGES)]
     messages: queue.SimpleQueue[tuple[int, dict[str, Any] | None]] = queue.SimpleQueue()
     children: list[subprocess.Popen[str]] = []
     threads: list[threading.Thread] = []
@@ -153,15 +154,15 @@ def _collect(
     return [shards[number] for number in range(len(children))]
 
 
-def place_from(spec: dict[str, Any]) -> Place:
-    """The place that `Place.spec` describes."""
+def clip_set_from(spec: dict[str, Any]) -> ClipSet:
+    """The set that `ClipSet.spec` describes."""
     if "folder" in spec:
-        return FolderPlace(spec["folder"])
+        return ClipFolder(spec["folder"])
     if "zip" in spec:
-        return ZipPlace(spec["zip"])
-    from tasks.ntu.synthetic import SyntheticPlace
+        return ClipArchive(spec["zip"])
+    from tasks.ntu.standin.clip_set import GeneratedClips
 
-    return SyntheticPlace(**spec)
+    return GeneratedClips(**spec)
 
 
 def _say(message: dict[str, Any]) -> None:
@@ -173,7 +174,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C the parent ends this process
     job = json.loads(sys.stdin.read())
     try:
-        shard = write_shard(place_from(job["place"]), job["names"], job["file"], lambda count: _say({"done": count}))
+        shard = write_shard(clip_set_from(job["clips"]), job["names"], job["file"], lambda count: _say({"done": count}))
         _say({"shard": asdict(shard)})
     except SkeletonError as error:
         _say({"skeleton_error": str(error)})

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import tasks
-from tasks import glyphs
 from tasks.ptb import SYMBOLS
+from tasks.standins import digits
 
 
 def test_standins_say_what_they_are() -> None:
@@ -29,7 +29,7 @@ def linear_error(train: np.ndarray, labels: np.ndarray, test: np.ndarray, truth:
 
 
 def test_drawn_digits_are_learnable_but_not_trivial() -> None:
-    images = glyphs.draw_all()
+    images = digits.draw_all()
     (train, labels), (test, truth) = images["train"], images["test"]
     assert train.shape == (12_000, 784)
     assert test.shape == (2_000, 784)
