@@ -23,7 +23,7 @@ from torch import Generator, Tensor, nn
 from models.base import RecurrentLayer, RecurrentNet, SharedOptions
 from models.constraints import clip_singular_, per_layer, recurrent_interval
 from models.kernels import indrnn_scan, rnn_scan, select_scan
-from models.kernels.reference import min_max
+from models.kernels.select.reference import min_max
 from models.parts import TimeSharedDropout, norm_after, norm_before
 from models.registry import register
 
