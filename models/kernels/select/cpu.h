@@ -1,9 +1,11 @@
-// DuRNN's selection and long half; see recurrences.h.
+// The loops of reference.py, each thread owning a slab of the batch for the whole sequence.
+// Arguments as declared in op.py; y_{-1} is h0.
 #pragma once
 
 #include <type_traits>
 
-#include "recurrences.h"
+#include "exports.h"
+#include "gradients.h"
 
 namespace durnn {
 
@@ -75,10 +77,11 @@ void select_forward(const T* h_short, const T* W_ss, const T* b_s, const T* W_ls
     });
 }
 
-// g_t as above, d_t = W_sᵀ g_t, e_t = [S_t > 0] ∘ h~_t ∘ d_t, c_t = scale_t ∘ e_t -> grad_h_short = S ∘ d,
-// [grad_W_ss grad_W_ls] = Σ c_t [h~_t y_{t-1}]ᵀ, grad_W_s = Σ g_t (S_t ∘ h~_t)ᵀ, grad_b_s = Σ c, grad_U = Σ g_t ∘ y_{t-1},
-// grad_b_thre = −Σ e, grad_b_long = Σ g. Nothing but g_t passes from step to step, and that elementwise, so a slab goes
-// through pieces of several steps whose scratch stays in the cache; during the products of one the next is fetched.
+// g_t = [y_t > 0] ∘ (grad_y_t + U ∘ g_{t+1}), d_t = W_sᵀ g_t, e_t = [S_t > 0] ∘ h~_t ∘ d_t, c_t = scale_t ∘ e_t
+// -> grad_h_short = S ∘ d, [grad_W_ss grad_W_ls] = Σ c_t [h~_t y_{t-1}]ᵀ, grad_W_s = Σ g_t (S_t ∘ h~_t)ᵀ,
+// grad_b_s = Σ c, grad_U = Σ g_t ∘ y_{t-1}, grad_b_thre = −Σ e, grad_b_long = Σ g. Nothing but g_t passes from step to
+// step, and that elementwise, so a slab goes through pieces of several steps whose scratch stays in the cache; during
+// the products of one the next is fetched.
 template <class T>
 void select_backward(const T* grad_y, const T* h_short, const T* W_s, const T* U, const T* h0, const T* y, const T* S,
                      const T* scale, T* grad_h_short, T* grad_W_ss, T* grad_b_s, T* grad_W_ls, T* grad_W_s, T* grad_U,
@@ -158,3 +161,6 @@ void select_backward(const T* grad_y, const T* h_short, const T* W_s, const T* U
 }
 
 }  // namespace durnn
+
+DURNN_EXPORT(select_forward)
+DURNN_EXPORT(select_backward)

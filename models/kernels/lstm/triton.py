@@ -1,7 +1,7 @@
 """Triton path of ``lstm_scan``, gates in torch's order i, f, g, o.
 
 Verified in Triton's interpreter against the reference and compiled ahead of time for sm_80 and sm_90; it has not
-run on hardware. Arguments and results are those of ``models.kernels.ops``.
+run on hardware. Arguments and results are those of the operators that ``op.py`` declares.
 """
 # mypy: disable-error-code="no-untyped-def"
 # Kernels take pointers and constexprs, which have no Python types; every function a caller sees is annotated.
@@ -13,9 +13,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from models.kernels.operators import weight_gradient
 from models.kernels.triton_common import (
     BLOCK_B,
     ELEMENTS,
+    Kernels,
+    OnChip,
     dot_precision,
     launching,
     load_weight,
@@ -23,11 +26,11 @@ from models.kernels.triton_common import (
     padded,
     programs,
     sigmoid,
-    stays_on_chip,
     tanh,
     warps,
-    weight_gradient,
 )
+
+ON_CHIP = OnChip(weights=4, units={"tf32": 64, "tf32x3": 32, "ieee": 64})
 
 
 @triton.jit
@@ -178,7 +181,7 @@ def lstm_backward_step(
     tl.store(grad_c + at, carried, mask=inside)
 
 
-def lstm_forward(
+def forward(
     u: Tensor,
     W_rec: Tensor,
     h0: Tensor,
@@ -197,7 +200,7 @@ def lstm_forward(
     y, cells, gates = u.new_empty(T, B, N), u.new_empty(T, B, N), torch.empty_like(u)
     c_last = torch.empty_like(c0)
     with launching(u):
-        if stays_on_chip("lstm", N, u, precision) if resident is None else resident:
+        if ON_CHIP.holds(N, u, precision) if resident is None else resident:
             lstm_forward_resident[programs(B, BLOCK_B)](
                 u, W_rec, h0, c0, y, c_last, gates, cells, T, B, N, BLOCK_B, padded(N), precision,
                 num_warps=warps(padded(N)), num_stages=1,
@@ -211,7 +214,7 @@ def lstm_forward(
     return y, c_last.copy_(c), gates, cells
 
 
-def lstm_backward(
+def backward(
     grad_y: Tensor,
     grad_c: Tensor,
     W_rec: Tensor,
@@ -226,13 +229,13 @@ def lstm_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """grad_y: (T, B, N), grad_c: (B, N) of the last cell -> grad_u (T, B, 4N), grad_W_rec (4N, N), grad_h0, grad_c0
 
-    precision, resident: as in ``lstm_forward``.
+    precision, resident: as in ``forward``.
     """
     T, B, N = y.shape
     precision = dot_precision(precision, y.dtype)
     grad_u, grad_h0, grad_c0 = torch.empty_like(gates), torch.empty_like(h0), torch.empty_like(c0)
     with launching(y):
-        if stays_on_chip("lstm", N, y, precision) if resident is None else resident:
+        if ON_CHIP.holds(N, y, precision) if resident is None else resident:
             lstm_backward_resident[programs(B, BLOCK_B)](
                 grad_y, grad_c, W_rec, c0, gates, cells, grad_u, grad_h0, grad_c0, T, B, N,
                 BLOCK_B, padded(N), precision, num_warps=warps(padded(N)), num_stages=1,
@@ -247,3 +250,10 @@ def lstm_backward(
                 )  # fmt: skip
                 torch.mm(grad_u[t], W_rec, out=grad_h0)
     return grad_u, weight_gradient(grad_u, y, h0), grad_h0, grad_c0
+
+
+KERNELS = Kernels(
+    ON_CHIP,
+    resident=(lstm_forward_resident, lstm_backward_resident),
+    elements=(lstm_forward_step, lstm_backward_step),
+)

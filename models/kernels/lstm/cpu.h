@@ -1,7 +1,10 @@
-// The LSTM; see recurrences.h. Its weight gradient, a product over all steps at once, is left to the caller's BLAS.
+// The loops of reference.py, each thread owning a slab of the batch for the whole sequence. The weight
+// gradient, a product over all steps at once, is left to the caller's BLAS.
+// Arguments as declared in op.py; y_{-1} is h0.
 #pragma once
 
-#include "recurrences.h"
+#include "exports.h"
+#include "gradients.h"
 
 namespace durnn {
 
@@ -51,8 +54,9 @@ void lstm_forward(const T* u, const T* W_rec, const T* h0, const T* c0, T* y, T*
 }
 
 template <class T>
-void lstm_backward(const T* grad_y, const T* grad_c, const T* W_rec, const T* c0, const T* gates, const T* cells,
-                   T* grad_u, T* grad_h0, T* grad_c0, Index steps, Index B, Index N, Index threads) {
+void lstm_backward(const T* grad_y, const T* grad_c, const T* W_rec, const T* /*h0*/, const T* c0, const T* /*y*/,
+                   const T* gates, const T* cells, T* grad_u, T* grad_h0, T* grad_c0, Index steps, Index B, Index N,
+                   Index threads) {
     const Index ld = padded<T>(N), ldg = padded<T>(4 * N);
     Packed<T> weights({W_rec}, 4 * N, N, N, 1);
     Buffer<T> state(B * ldg), sums(B * ld);
@@ -99,3 +103,6 @@ void lstm_backward(const T* grad_y, const T* grad_c, const T* W_rec, const T* c0
 }
 
 }  // namespace durnn
+
+DURNN_EXPORT(lstm_forward)
+DURNN_EXPORT(lstm_backward)

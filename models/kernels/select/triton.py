@@ -1,7 +1,7 @@
 """Triton path of ``select_scan``, the selection and long half of DuRNN.
 
 Verified in Triton's interpreter against the reference and compiled ahead of time for sm_80 and sm_90; it has not
-run on hardware. Arguments and results are those of ``models.kernels.ops``.
+run on hardware. Arguments and results are those of the operators that ``op.py`` declares.
 """
 # mypy: disable-error-code="no-untyped-def"
 # Kernels take pointers and constexprs, which have no Python types; every function a caller sees is annotated.
@@ -13,10 +13,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from models.kernels.reference import MM_FLOOR
+from models.kernels.indrnn.triton import relu_backward_scan
+from models.kernels.operators import weight_gradient
+from models.kernels.select.reference import MM_FLOOR
 from models.kernels.triton_common import (
     BLOCK_B,
     ELEMENTS,
+    Kernels,
+    OnChip,
     dot_precision,
     launching,
     load_weight,
@@ -25,14 +29,12 @@ from models.kernels.triton_common import (
     programs,
     relu,
     row_warps,
-    stays_on_chip,
     through_relu,
     warps,
-    weight_gradient,
 )
-from models.kernels.triton_rnn import relu_backward_scan
 
 FLOOR = tl.constexpr(MM_FLOOR)
+ON_CHIP = OnChip(weights=2, units={"tf32": 128, "tf32x3": 64, "ieee": 128})
 
 
 @triton.jit
@@ -119,7 +121,7 @@ def select_gradients(grad_i, h_short, S, scale, grad_h_short, grad_a, i, sum_e, 
     tl.store(sum_e + row, tl.sum(e, axis=0))
 
 
-def select_forward(
+def forward(
     h_short: Tensor,
     W_ss: Tensor,
     b_s: Tensor,
@@ -144,7 +146,7 @@ def select_forward(
     precision = dot_precision(precision, a.dtype)
     y, S, scale = torch.empty_like(a), torch.empty_like(a), a.new_empty(T, B)
     with launching(a):
-        if stays_on_chip("select", N, a, precision) if resident is None else resident:
+        if ON_CHIP.holds(N, a, precision) if resident is None else resident:
             select_forward_resident[programs(B, BLOCK_B)](
                 h_short, a, W_ls, W_s, U, b_thre, b_long, h0, y, S, scale, T, B, N, BLOCK_B, padded(N), precision,
                 num_warps=warps(padded(N)), num_stages=1,
@@ -163,7 +165,7 @@ def select_forward(
     return y, S, scale
 
 
-def select_backward(
+def backward(
     grad_y: Tensor,
     h_short: Tensor,
     W_s: Tensor,
@@ -173,7 +175,7 @@ def select_backward(
     S: Tensor,
     scale: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """-> gradients of the inputs of ``select_forward``, in their order.
+    """-> gradients of the inputs of ``forward``, in their order.
 
     An elementwise reverse scan, then products over all steps at once: the gradients of S into h~_t and y_{t-1} are cut.
     """
@@ -191,3 +193,11 @@ def select_backward(
     grad_W_ls = weight_gradient(grad_a, y, h0)
     grad_h_short = grad_i.view_as(y)  # overwritten in place
     return grad_h_short, grad_W_ss, grad_b_s, grad_W_ls, grad_W_s, grad_U, -sum_e.sum(), grad_b_long, grad_h0
+
+
+KERNELS = Kernels(
+    ON_CHIP,
+    resident=(select_forward_resident,),
+    elements=(select_long_step,),
+    rows=(select_gate_step, select_gradients),
+)
