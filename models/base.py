@@ -85,13 +85,17 @@ def decayed_parameters(module: nn.Module) -> list[nn.Parameter]:
     return [parameter for parameter in module.parameters() if id(parameter) in chosen]
 
 
-def _parts_inside(module: nn.Module) -> Iterator[Part]:
-    """The nearest parts below a module."""
+def _parts_inside(module: nn.Module, seen: set[nn.Module] | None = None) -> Iterator[Part]:
+    """The nearest parts below a module, each once."""
+    seen = set() if seen is None else seen
     for child in module._modules.values():
+        if child is None or child in seen:
+            continue
+        seen.add(child)
         if isinstance(child, Part):
             yield child
-        elif child is not None and child._modules:
-            yield from _parts_inside(child)
+        else:
+            yield from _parts_inside(child, seen)
 
 
 @dataclass(frozen=True)
