@@ -65,10 +65,13 @@ class Arguments:
     """Show what would run, what is done and how long it takes, and stop."""
 
     report_only: bool = False
-    """Train nothing; rebuild the tables and figures from the records."""
+    """Train nothing; show the published numbers, and yours where there are any."""
+
+    publish: bool = False
+    """For maintainers: the runs, tables and figures go to results/, which is what this project publishes."""
 
     results: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
-    """Where records, tables and figures go. Default: results/, and runs/smoke/ for the smoke budget."""
+    """Where your records, tables and figures go. Default: runs/, and runs/smoke/ for the smoke budget."""
 
     runs: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
     """Where checkpoints and weights go. Default: runs/."""
@@ -128,9 +131,9 @@ def execute(experiment: Experiment, arguments: Arguments, console: Console, work
             console.print(listing(runs, place, experiment.title))
             return 0
         code = perform(runs, place, arguments, console, workers)
-    from reproduce.report.publish import publish  # late: plotting libraries are slow to load; a listing needs none
+    from reproduce.report.publish import report  # late: plotting libraries are slow to load; a listing needs none
 
-    publish(experiment, place, console)
+    report(experiment, place, console, () if arguments.report_only or arguments.publish else (arguments.budget,))
     return code
 
 
@@ -147,7 +150,10 @@ def perform(runs: list[Run], place: Place, arguments: Arguments, console: Consol
 
 def make_place(experiment: Experiment, arguments: Arguments, began: float) -> Place:
     runs = arguments.runs or ROOT / "runs"
-    results = arguments.results or (runs / "smoke" if arguments.budget == "smoke" else ROOT / "results")
+    if arguments.publish and (arguments.results or arguments.budget == "smoke"):
+        raise ValueError("--publish writes to results/ and goes with neither --results nor the smoke budget")
+    default = runs / "smoke" if arguments.budget == "smoke" else ROOT / "results" if arguments.publish else runs
+    results = arguments.results or default
     limit = parse_duration(arguments.time_limit) if arguments.time_limit else 0.0
     return Place(
         runs=runs, records=results / "records", device=arguments.device, backend=arguments.backend,

@@ -12,7 +12,7 @@ import torch
 import tasks
 from reproduce.plan.runs import Run
 from reproduce.report.records import Record
-from reproduce.report.selection import Entry
+from reproduce.report.selection import Line
 from reproduce.train.loop import weights_of
 from reproduce.train.network import Network
 from reproduce.train.outcome import Place
@@ -47,9 +47,9 @@ def run_of(r: Record) -> Run:
     )  # fmt: skip
 
 
-def layers_of(entry: Entry, place: Place) -> list[Layer]:
+def layers_of(line: Line, place: Place) -> list[Layer]:
     """The layers of the first seed whose weights are on this machine; empty if there is none."""
-    for r in entry.records:
+    for r in line.group.records if line.group else ():
         run = run_of(r)
         weights = weights_of(r, run, place)
         if weights is not None:
@@ -57,12 +57,12 @@ def layers_of(entry: Entry, place: Place) -> list[Layer]:
             network = Network(run.settings, task, place.backend)
             network.load_state_dict(weights)
             x, _ = next(iter(task.batches("test", 1)))
-            return capture(network, x, entry.row, _title(entry, r))
+            return capture(network, x, line.row, _title(line, r))
     return []
 
 
-def _title(entry: Entry, r: Record) -> str:
-    return entry.label if r.budget == "paper" else f"{entry.label} [{r.budget} budget]"
+def _title(line: Line, r: Record) -> str:
+    return line.label if r.budget == "paper" else f"{line.label} [{r.budget} budget]"
 
 
 @torch.no_grad()

@@ -15,7 +15,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from reproduce.plan.experiments import Experiment
 from reproduce.report import tables
-from reproduce.report.selection import Entry
+from reproduce.report.selection import Block, Line
 
 _PALETTE = sns.color_palette("colorblind", 10)
 COLOURS = {
@@ -39,24 +39,27 @@ def save(figure: Any, folder: Path, name: str, title: str, facts: list[str]) -> 
     return [svg, png]
 
 
-def curves(experiment: Experiment, entries: list[Entry], folder: Path) -> list[Path]:
-    """Validation error over updates, one panel per length; lines are means, bands span the seeds."""
+def curves(experiment: Experiment, blocks: list[Block], folder: Path) -> list[Path]:
+    """Validation error over updates, one panel per length at its largest budget; bands span the seeds."""
     sns.set_theme(style="whitegrid", context="paper")
-    cells = tables.cell_labels(entries)
     figure, axes = plt.subplots(2, 2, figsize=(9.5, 6.5), layout="constrained")
     drawn: dict[str, Any] = {}
-    for axis, (cell, label) in zip(axes.flat, cells.items(), strict=False):
-        here = [e for e in entries if e.cell == cell]
-        missing = [e.label for e in here if not any(r.curve for r in e.records)]
-        for entry in here:
-            _draw_curve(axis, entry, drawn)
+    labels = experiment.load_recipe().cells
+    for axis, cell in zip(axes.flat, experiment.all_cells, strict=False):
+        block = next((block for block in blocks if block.cell == cell), None)
+        lines = block.lines if block else ()
+        missing = [line.label for line in lines if not line.group or not any(r.curve for r in line.group.records)]
+        for line in lines:
+            _draw_curve(axis, line, drawn)
         axis.axhline(CHANCE, color="0.4", linewidth=0.9, linestyle=":")
-        absent = f"\nnot run: {', '.join(missing)}" if 0 < len(missing) < len(here) else ""
-        axis.set(yscale="log", title=label, xlabel=f"updates{absent}", ylabel="mean squared error (validation)")
+        absent = f"\nnot run: {', '.join(missing)}" if 0 < len(missing) < len(lines) else ""
+        budget = f" ({block.budget} budget)" if block and block.records else ""
+        title = f"{labels[cell].label}{budget}"
+        axis.set(yscale="log", title=title, xlabel=f"updates{absent}", ylabel="mean squared error (validation)")
         axis.set_xlim(left=0)
         axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-        if len(missing) == len(here):
+        if len(missing) == len(lines):
             axis.text(0.5, 0.4, "not run", transform=axis.transAxes, ha="center", va="center", color="0.35")
             axis.set(xticks=[], ylim=(1e-4, 1.0))
     handles = [*drawn.values(), plt.Line2D([], [], color="0.4", linewidth=0.9, linestyle=":")]
@@ -64,24 +67,21 @@ def curves(experiment: Experiment, entries: list[Entry], folder: Path) -> list[P
         handles, [*drawn, "learning nothing, 1/6"], loc="outside lower center", ncols=3, frameon=False, fontsize=8
     )
     figure.suptitle(experiment.title)
-    return save(figure, folder, experiment.name, experiment.title, tables.provenance(entries))
+    return save(figure, folder, experiment.name, experiment.title, tables.provenance(blocks))
 
 
-def _draw_curve(axis: Any, entry: Entry, drawn: dict[str, Any]) -> None:
-    points = [
-        {"step": p.step, "valid": p.valid} for r in entry.records for p in r.curve if p.valid is not None
-    ]  # fmt: skip
+def _draw_curve(axis: Any, line: Line, drawn: dict[str, Any]) -> None:
+    records = line.group.records if line.group else ()
+    points = [{"step": p.step, "valid": p.valid} for r in records for p in r.curve if p.valid is not None]
     if not points:
         return
-    colour = COLOURS.get(entry.row, "0.5")
-    reduced = entry.records[0].budget != "paper"
+    colour = COLOURS.get(line.row, "0.5")
     sns.lineplot(
         pd.DataFrame(points), x="step", y="valid", ax=axis, color=colour, linewidth=1.4, legend=False,
-        errorbar=lambda values: (values.min(), values.max()), linestyle="--" if reduced else "-",
+        errorbar=lambda values: (values.min(), values.max()),
     )  # fmt: skip
-    name = f"{entry.label} ({entry.records[0].budget} budget)" if reduced else entry.label
-    drawn.setdefault(name, plt.Line2D([], [], color=colour, linewidth=1.6, linestyle="--" if reduced else "-"))
-    for r in entry.records:
+    drawn.setdefault(line.label, plt.Line2D([], [], color=colour, linewidth=1.6))
+    for r in records:
         if r.status == "diverged" and r.curve:
             axis.plot([r.diverged_at], [r.curve[-1].valid], marker="x", color=colour, markersize=6)
 

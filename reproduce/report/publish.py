@@ -1,4 +1,4 @@
-"""Everything that is made from records: tables, figures and the overview in results/README.md."""
+"""What a command leaves behind: tables in three formats, figures and, for published results, the pages about them."""
 
 from __future__ import annotations
 
@@ -7,56 +7,91 @@ from pathlib import Path
 from rich.console import Console
 
 from reproduce.plan.experiments import Experiment
-from reproduce.report import records, tables
+from reproduce.plan.runs import ROOT
+from reproduce.report import latex, records, tables
 from reproduce.report.overview import overview
-from reproduce.report.selection import Entry, collect
+from reproduce.report.records import Record, Records
+from reproduce.report.selection import Block, blocks
 from reproduce.train.outcome import Place
 from suite.files import write_atomic
 
+PUBLISHED = ROOT / "results"
+"""What this project publishes. A command writes here only with ``--publish``."""
 
-def publish(experiment: Experiment, place: Place, console: Console) -> list[Path]:
-    """Write and show what belongs to one experiment, and bring the overview up to date."""
+
+def report(experiment: Experiment, place: Place, console: Console, budgets: tuple[str, ...] = ()) -> list[Path]:
+    """Show and write what belongs to one experiment: published runs and, if they are others, the user's beside them."""
     results = place.records.parent
-    found = records.read_all(place.records)
-    for problem in found.problems:
-        console.print(f"skipped record: {problem}", style="yellow", highlight=False, soft_wrap=True)
-    entries = collect(experiment, found.good)
-    written = [
-        _write(results / f"{experiment.name}.md", tables.markdown(experiment, entries)),
-        _write(results / f"{experiment.name}.csv", tables.comma_separated(experiment, entries)),
-        _write(results / f"{experiment.name}.tex", tables.latex(experiment, entries)),
-    ]
-    if experiment.kind == "curves":
-        from reproduce.report import figures  # late: plotting libraries are slow to load
-
-        written += figures.curves(experiment, entries, results / "figures")
-    if experiment.kind == "activations":
-        written += _activations(experiment, entries, place, results, console)
-    written.append(_write(results / "README.md", overview(found, results)))
-    console.print(tables.terminal(experiment, entries))
-    for line in tables.order_lines(entries) if experiment.kind == "curves" else []:
-        console.print(line, highlight=False, soft_wrap=True)
-    shown = ", ".join(path.name for path in written)
-    console.print(f"written to {results}: {shown}", highlight=False, soft_wrap=True)
+    published, found = records.read_all(PUBLISHED / "records"), records.read_all(place.records)
+    is_publishing = place.records == PUBLISHED / "records"
+    for problem in dict.fromkeys([*published.problems, *found.problems]):
+        console.print(f"skipped record: {problem}", style="yellow", highlight=False, soft_wrap=True, markup=False)
+    yours: list[Record] = [] if is_publishing else found.good
+    shown = blocks(experiment, published.good, yours, budgets)
+    show(experiment, shown, not is_publishing, console)
+    written = _write_tables(experiment, shown, results, not is_publishing)
+    written += _figures(experiment, shown, place, results, console)
+    if is_publishing:
+        written += write_pages(found, results)
+    names = ", ".join(path.name for path in written)
+    console.print(f"written to {results}: {names}", highlight=False, soft_wrap=True, markup=False)
     return written
 
 
-def _activations(
-    experiment: Experiment, entries: list[Entry], place: Place, results: Path, console: Console
-) -> list[Path]:
-    from reproduce.report import activations, figures
+def show(experiment: Experiment, shown: list[Block], with_yours: bool, console: Console) -> None:
+    """The blocks in the terminal, their notes, the orders, and how the user's runs agree with the published ones."""
+    notes = tables.Footnotes()
+    console.print(f"\n{experiment.title}", style="bold underline", highlight=False, markup=False)
+    said: list[str] = []
+    for block in shown:
+        table = tables.terminal(block, with_yours, notes)
+        new = [fact for fact in tables.facts(block) if fact not in said]
+        said += new
+        for fact in new:
+            console.print(f"\n{fact}", style="yellow", highlight=False, soft_wrap=True, markup=False)
+        console.print()
+        console.print(table)
+        for whose in ("published", "yours") if with_yours else ("published",):
+            if order := tables.order_line(block, whose):
+                console.print(f"order ({whose}): {order}", highlight=False, soft_wrap=True, markup=False)
+    lines = [*notes.lines(), "", *tables.explanations(shown), *tables.agreement_lines(shown)]
+    console.print("\n".join(["", *lines]), highlight=False, soft_wrap=True, markup=False)
 
+
+def _write_tables(experiment: Experiment, shown: list[Block], results: Path, with_yours: bool) -> list[Path]:
+    return [
+        _write(results / f"{experiment.name}.md", tables.markdown(experiment, shown, with_yours)),
+        _write(results / f"{experiment.name}.csv", tables.comma_separated(shown, with_yours)),
+        _write(results / f"{experiment.name}.tex", latex.latex(experiment, shown, with_yours)),
+    ]
+
+
+def write_pages(found: Records, results: Path) -> list[Path]:
+    """The pages that are made of all records together."""
+    return [_write(results / "README.md", overview(found))]
+
+
+def _figures(experiment: Experiment, shown: list[Block], place: Place, results: Path, console: Console) -> list[Path]:
+    if experiment.kind == "table":
+        return []
+    from reproduce.report import activations, figures  # late: plotting libraries are slow to load
+
+    if experiment.kind == "curves":
+        return figures.curves(experiment, shown, results / "figures")
     layers = []
-    for entry in entries:
-        mine = activations.layers_of(entry, place)
-        if not mine:
-            console.print(f"no trained weights of {entry.label} on this machine; run without --report-only")
-        layers += mine
+    for block in shown:
+        for line in block.lines:
+            mine = activations.layers_of(line, place)
+            if not mine:
+                message = f"no trained weights of {line.label} on this machine; run without --report-only"
+                console.print(message, highlight=False, markup=False)
+            layers += mine
     if not layers:
         return []
-    panels = [(layer.title, layer.values) for layer in layers]
     table = _write(results / f"{experiment.name}-activations.csv", activations.table(layers))
-    return [*figures.activations(experiment, panels, results / "figures", tables.provenance(entries)), table]
+    panels = [(layer.title, layer.values) for layer in layers]
+    facts = tables.provenance(shown)
+    return [*figures.activations(experiment, panels, results / "figures", facts), table]
 
 
 def _write(path: Path, text: str) -> Path:

@@ -1,69 +1,224 @@
-"""Tables as Markdown, CSV and LaTeX, each with its provenance; and in the terminal."""
+"""Blocks as text: in the terminal, as Markdown, CSV and LaTeX. One line per row, within 100 columns.
+
+What holds for a whole block stands once above it; what holds for one number is a mark with a footnote. A stand-in's
+numbers never stand beside the paper's: its blocks come last and have no column for them.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
 from collections.abc import Iterable
-from itertools import groupby, pairwise
+from dataclasses import dataclass, field
 
 from rich.markup import escape as escape_markup
 from rich.table import Table
 
 from reproduce.plan import paper
 from reproduce.plan.experiments import Experiment
-from reproduce.report.judging import MIN_SEEDS
 from reproduce.report.records import Record
-from reproduce.report.selection import Entry, number, ours
+from reproduce.report.selection import LAST, Block, Group, Line, number
+
+BUDGET_WORDS = {
+    "paper": "the paper's budget",
+    "cpu": "cpu budget (a reduced schedule or width; neither confirms nor denies a number)",
+    "quick": "quick budget (minutes instead of days; neither confirms nor denies a number)",
+    "smoke": "smoke budget (shows that everything runs, nothing else)",
+    "open": "open division (same task, model and parameters, a training recipe of our own)",
+}
 
 
-def by_row(entries: list[Entry]) -> list[tuple[str, str, dict[str, list[Entry]]]]:
-    """(row, label, cell -> entries) in order; a cell has one entry per kind of data."""
-    rows = []
-    for (row, label), group in groupby(entries, key=lambda e: (e.row, e.label)):
-        cells: dict[str, list[Entry]] = {}
-        for entry in group:
-            cells.setdefault(entry.cell, []).append(entry)
-        rows.append((row, label, cells))
-    return rows
+@dataclass
+class Footnotes:
+    """Texts behind marks, numbered in the order of their first use."""
+
+    texts: list[str] = field(default_factory=list)
+
+    def mark(self, texts: Iterable[str]) -> str:
+        numbers = []
+        for text in texts:
+            if text not in self.texts:
+                self.texts.append(text)
+            numbers.append(self.texts.index(text) + 1)
+        return f" [{','.join(map(str, numbers))}]" if numbers else ""
+
+    def lines(self) -> list[str]:
+        return [f"[{mark}] {text}" for mark, text in enumerate(self.texts, 1)]
 
 
-def cell_labels(entries: list[Entry]) -> dict[str, str]:
-    return {entry.cell: entry.cell_label for entry in entries}
+def heading(block: Block) -> str:
+    return f"{block.label}, {BUDGET_WORDS[block.budget]}"
 
 
-def warnings(entries: list[Entry]) -> list[str]:
-    """The first lines of every table: what its numbers are not."""
-    lines = []
-    standins = sorted({r.task.name for e in entries if e.data == "stand-in" for r in e.records})
-    if standins:
-        lines.append(f"STAND-IN DATA: {', '.join(standins)} is synthetic; its numbers do not compare with the paper's.")
-    parts = sorted({r.task.name for e in entries if e.data not in ("", "stand-in") for r in e.records})
-    if parts:
-        lines.append(f"PART OF THE DATA: {', '.join(parts)}; these numbers do not compare with the paper's.")
-    budgets = sorted({r.budget for e in entries for r in e.records if r.budget != "paper"})
-    if budgets:
-        lines.append(
-            f"REDUCED BUDGET ({', '.join(budgets)}) where a cell says so; such a number neither confirms nor denies."
+def facts(block: Block) -> list[str]:
+    """What holds for every number of a block."""
+    found = []
+    if block.data == "stand-in":
+        names = sorted({r.task.name for r in block.records})
+        found.append(
+            f"Generated stand-in data ({', '.join(names)}): these numbers compare with nothing but each other."
         )
-    return lines
+    elif block.data:
+        found.append(f"Only a part of the data, {block.data}: these numbers do not compare with the paper's.")
+    return found
 
 
-def provenance(entries: list[Entry]) -> list[str]:
+def columns(block: Block, with_yours: bool) -> list[str]:
+    """The columns of a block; the paper's stand only beside numbers from real data."""
+    names = ["model"]
+    is_table = block.experiment.kind == "table"
+    if is_table and block.data != "stand-in":
+        names.append("paper")
+    names += ["published", "yours"] if with_yours else ["published"]
+    if is_table and block.data == "":
+        names += ["− paper", "verdict"]
+    if not is_table:
+        names += ["last", f"last {LAST}"]
+    return names
+
+
+def cells(block: Block, line: Line, names: list[str], notes: Footnotes) -> list[str]:
+    """The texts of one line, in the order of the columns."""
+    texts = {
+        "model": line.label + notes.mark(line.notes if "paper" in names else ()),
+        "paper": "–" if line.printed == "-" else line.printed,
+        "published": value(line.published, notes),
+        "yours": value(line.yours, notes),
+        "− paper": difference(line, block.metric),
+        "verdict": line.verdict.word + (" (yours)" if line.judged == "yours" and "published" in names else ""),
+        "last": curve_end(line.group, 1),
+        f"last {LAST}": curve_end(line.group, LAST),
+    }
+    return [texts[name] for name in names]
+
+
+def value(group: Group | None, notes: Footnotes) -> str:
+    """Mean over the completed seeds, their number, and a mark for whatever else has to be known."""
+    if group is None:
+        return "–"
+    mark = notes.mark(group.remarks)
+    if summary := group.summary:
+        return f"{number(summary.mean, group.first.task.metric)} ({summary.n}){mark}"
+    return ("diverged" if all(r.status == "diverged" for r in group.records) else "unfinished") + mark
+
+
+def difference(line: Line, metric: str) -> str:
+    """Our mean minus the printed value, with the half-width of its 90 % interval where there is one."""
+    found = line.verdict.difference
+    if found is None:
+        return ""
+    low, high = found.interval_90 or (None, None)
+    half = "" if low is None or high is None else f" ± {number((high - low) / 2, metric)}"
+    sign = "+" if found.mean >= 0 else "−"
+    return f"{sign}{number(abs(found.mean), metric)}{half}"
+
+
+def curve_end(group: Group | None, last: int) -> str:
+    found = group.curve_value(last) if group else None
+    return "–" if found is None or group is None else number(found, group.first.task.metric)
+
+
+def explanations(blocks: list[Block]) -> list[str]:
+    """What the columns mean."""
+    said = [
+        "A number is the mean over (n) seeds of the test metric of the weights that were best on validation.",
+    ]
+    if any(block.experiment.kind != "table" for block in blocks):
+        said.append(
+            f"“last” is the validation metric of the last evaluation, “last {LAST}” the mean of the last {LAST} evaluations."
+        )
+    if any(block.experiment.kind == "table" and block.data == "" for block in blocks):
+        said.append(
+            "“− paper” is our mean minus the printed value, ± half its 90 % interval; the rule of the verdict is in"
+        )
+        said.append("reproduce/report/verdicts.py, its error rates in reproduce/report/error_rates.md.")
+    return said
+
+
+def order_line(block: Block, whose: str = "published") -> str:
+    """The order of the rows of a block by all pairs, in words; empty where there is nothing to order."""
+    pairs = block.order(whose)
+    return f"{block.label}, {block.budget} budget: {pairs.line}" if pairs else ""
+
+
+def agreement_lines(blocks: list[Block]) -> list[str]:
+    """How many of the user's runs agree with the published ones, and by which rule."""
+    found = [agreement for block in blocks for _, agreement in block.agreements]
+    if not found:
+        return []
+    counts = {word: sum(a.word == word for a in found) for word in dict.fromkeys(a.word for a in found)}
+    good = counts.get("equal", 0) + counts.get("agrees", 0)
+    compared = good + counts.get("differs", 0)
+    lines = [
+        f"{good} of {compared} of your runs that can be compared agree with the published ones"
+        f" ({', '.join(f'{count} {word}' for word, count in counts.items())})."
+        if compared
+        else f"None of your {len(found)} runs can be compared with published ones"
+        f" ({', '.join(f'{count} {word}' for word, count in counts.items())})."
+    ]
+    lines.append(
+        "Rule: equal bits on one kind of machine with reference recurrences and one thread; otherwise inside the 95 % "
+        "prediction interval of the published seeds, which takes at least two."
+    )
+    differing = [
+        f"{r.row} on {r.cell}: {a.reason}" for block in blocks for r, a in block.agreements if a.word == "differs"
+    ]
+    return [*lines, *differing]
+
+
+def terminal(block: Block, with_yours: bool, notes: Footnotes) -> Table:
+    """One block; its footnotes are gathered in ``notes`` and printed after the last block."""
+    names = columns(block, with_yours)
+    table = Table(title=heading(block), title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for name in names:
+        table.add_column(name, justify="left" if name in ("model", "verdict") else "right", no_wrap=name != "model")
+    for line in block.lines:
+        table.add_row(*map(escape_markup, cells(block, line, names, notes)))
+    return table
+
+
+def markdown(experiment: Experiment, blocks: list[Block], with_yours: bool = False) -> str:
+    notes = Footnotes()
+    lines = [f"# {experiment.title}", "", *explanations(blocks)]
+    for block in blocks:
+        names = columns(block, with_yours)
+        lines += ["", f"## {heading(block)}", ""]
+        if said := facts(block):
+            lines += [*said, ""]
+        lines += [
+            f"| {' | '.join(names)} |",
+            "|" + "".join("---|" if n in ("model", "verdict") else "---:|" for n in names),
+        ]
+        lines += [f"| {' | '.join(cells(block, line, names, notes))} |" for line in block.lines]
+        for whose in ("published", "yours") if with_yours else ("published",):
+            if order := order_line(block, whose):
+                lines += ["", f"Order{' of yours' if whose == 'yours' else ''}: {order}"]
+    if notes.texts:
+        lines += ["", "## Notes", "", *(f"- {line}" for line in notes.lines())]
+    table = paper.load().tables.get(experiment.name)
+    if table and table.note:
+        lines += ["", table.note]
+    if agreed := agreement_lines(blocks):
+        lines += ["", "## Yours and the published runs", "", *agreed]
+    lines += ["", "## Provenance", "", *(f"- {line}" for line in provenance(blocks)), ""]
+    return "\n".join(lines)
+
+
+def provenance(blocks: list[Block]) -> list[str]:
     """Which code, machines and commands the numbers come from."""
-    records = list({r.run: r for e in entries for r in e.records}.values())
+    records = list({r.run: r for block in blocks for r in block.records}.values())
     if not records:
         return ["no records"]
     return [
         f"{len(records)} run records, {min(r.finished for r in records)} to {max(r.finished for r in records)}",
         f"commits: {_several(r.commit[:10] + (' (modified)' if r.dirty else '') for r in records)}",
-        f"machines: {_several(_machine(r) for r in records)}",
+        f"machines: {_several(machine_of(r) for r in records)}",
         f"versions: {_several('python ' + r.versions['python'] + ', torch ' + r.versions['torch'] for r in records)}",
         f"commands: {_several(r.command for r in records)}",
     ]
 
 
-def _machine(r: Record) -> str:
+def machine_of(r: Record) -> str:
     where = r.machine.gpu if r.device.startswith("cuda") and r.machine.gpu else r.machine.cpu
     return f"{where}, {r.machine.cores} cores"
 
@@ -72,160 +227,54 @@ def _several(texts: Iterable[str]) -> str:
     return "; ".join(dict.fromkeys(texts))
 
 
-def order_lines(entries: list[Entry]) -> list[str]:
-    """For figures: the order of the models on each cell, and where neighbours' intervals overlap."""
-    lines = []
-    for cell, label in cell_labels(entries).items():
-        ranked = [e for e in entries if e.cell == cell and e.summary]
-        if len(ranked) < 2:
-            continue
-        metric, better_high = ranked[0].records[0].task.metric, ranked[0].records[0].task.higher_is_better
-        ranked.sort(key=lambda e: e.summary.mean if e.summary else 0.0, reverse=better_high)
-        text = ranked[0].label
-        for before, after in pairwise(ranked):
-            text += f" {_relation(before, after)} {after.label}"
-        shown = ", ".join(number(e.summary.mean, metric) for e in ranked if e.summary)
-        lines.append(f"{label}: {text} ({shown})")
-    if lines:
-        lines.append(
-            f"“<” stands where the 95 % intervals of neighbours are apart, “≲” where they overlap, “?” where one has "
-            f"fewer than {MIN_SEEDS} seeds; best first."
-        )
-    return lines
-
-
-def _relation(better: Entry, worse: Entry) -> str:
-    a, b = better.summary, worse.summary
-    if not a or not b or a.half is None or b.half is None or min(a.n, b.n) < MIN_SEEDS:
-        return "?"
-    return "<" if abs(a.mean - b.mean) > a.half + b.half else "≲"
-
-
-def markdown(experiment: Experiment, entries: list[Entry]) -> str:
-    labels = cell_labels(entries)
-    printed = experiment.kind == "table"
-    head = ["Model"]
-    for label in labels.values():
-        head += [f"{label}: paper", f"{label}: ours", f"{label}: verdict"] if printed else [f"{label}: ours"]
-    lines = [f"# {experiment.title}", ""]
-    lines += [f"**{line}**  " for line in warnings(entries)]
-    lines += ["", f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
-    marks: dict[str, int] = {}
-    for _, label, cells in by_row(entries):
-        doubt = next(iter(cells.values()))[0].discrepancy
-        columns = [f"{label} [{marks.setdefault(doubt, len(marks) + 1)}]" if doubt else label]
-        for cell in labels:
-            here = cells[cell]
-            mine = "<br>".join(ours(e) for e in here)
-            columns += [here[0].printed, mine, "<br>".join(str(e.verdict) for e in here)] if printed else [mine]
-        lines.append(f"| {' | '.join(columns)} |")
-    lines += ["", "Ours is mean ± 95 % interval over n seeds (Student's t); test split, weights chosen on validation."]
-    lines += [f"\n[{mark}] {text}" for text, mark in marks.items()]
-    table = paper.load().tables.get(experiment.name)
-    if table and table.note:
-        lines += ["", table.note]
-    if order := order_lines(entries) if not printed else []:
-        lines += ["", "## Order", "", *(f"- {line}" for line in order)]
-    lines += ["", "## Provenance", "", *(f"- {line}" for line in provenance(entries)), ""]
-    return "\n".join(lines)
-
-
 COLUMNS = (
-    "experiment", "row", "label", "cell", "paper", "ours", "half_width_95", "n", "seeds", "values", "verdict", "reason",
-    "data", "task", "fingerprint", "budget", "updates", "updates_planned", "hidden_size", "parameters", "seconds",
-    "diverged", "unfinished", "commits", "torch", "machine", "discrepancy",
+    "experiment", "row", "label", "cell", "data", "budget", "whose", "paper", "mean", "half_width_95", "n", "seeds",
+    "values", "last", f"last_{LAST}", "difference", "difference_low_90", "difference_high_90", "verdict", "reason",
+    "seeds_needed", "updates", "updates_planned", "hidden_size", "parameters", "seconds", "diverged", "unfinished",
+    "remarks", "task", "fingerprint", "runs", "commits", "torch", "machine", "note",
 )  # fmt: skip
 
 
-def comma_separated(experiment: Experiment, entries: list[Entry]) -> str:
-    """One line per entry, numbers in full; every line carries its own provenance."""
+def comma_separated(blocks: list[Block], with_yours: bool = False) -> str:
+    """One line per row, block and owner of the runs, numbers in full; every line carries its own provenance."""
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for e in entries:
-        s, rs = e.summary, e.records
-        done = [r for r in rs if r.status == "completed"]
-        first = rs[0] if rs else None
-        writer.writerow([
-            experiment.name, e.row, e.label, e.cell, "" if e.printed == "-" else e.printed,
-            s.mean if s else "", s.half if s and s.half is not None else "", s.n if s else 0,
-            " ".join(str(r.seed) for r in done), " ".join(str(r.test) for r in done), e.verdict.word, e.verdict.reason,
-            e.data or ("real" if rs else ""), first.task.name if first else "", first.task.fingerprint if first else "",
-            first.budget if first else "", min((r.steps_done for r in rs), default=""),
-            first.steps_planned if first else "", first.settings.model.hidden_size if first else "",
-            first.parameters if first else "", round(sum(r.wall_seconds for r in rs), 1) if rs else "",
-            sum(r.status == "diverged" for r in rs), sum(r.status == "unfinished" for r in rs),
-            " ".join(dict.fromkeys(r.commit[:10] for r in rs)), first.versions["torch"] if first else "",
-            _machine(first) if first else "", e.discrepancy,
-        ])  # fmt: skip
+    writer = csv.DictWriter(out, COLUMNS, lineterminator="\n", restval="")
+    writer.writeheader()
+    for block in blocks:
+        for line in block.lines:
+            for whose in ("published", "yours") if with_yours else ("published",):
+                writer.writerow(_csv_line(block, line, whose))
     return out.getvalue()
 
 
-_TEX = {
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "–": "--", "≤": r"$\leq$", "<": r"$<$",
-    ">": r"$>$", "“": "``", "”": "''", "·": r"$\cdot$", "§": r"\S", "×": r"$\times$", "≲": r"$\lesssim$",
-}  # fmt: skip
-
-
-def escape(text: str) -> str:
-    return "".join(_TEX.get(character, character) for character in text)
-
-
-def latex(experiment: Experiment, entries: list[Entry]) -> str:
-    """A booktabs table, ready to \\input; it needs \\usepackage{booktabs} and \\usepackage{tabularx}."""
-    labels = cell_labels(entries)
-    printed = experiment.kind == "table"
-    each = 3 if printed else 1
-    tall = r"\raggedright\arraybackslash"
-    columns = f"r>{{{tall}}}X>{{{tall}}}X" if printed else f">{{{tall}}}X"
-    head = ("Generated from run records, not typed.", r"Preamble: \usepackage{booktabs,tabularx,amssymb}")
-    lines = [f"% {line}" for line in (*head, *provenance(entries))]
-    caption = " ".join([experiment.title + ".", *warnings(entries)])
-    lines += [
-        r"\begin{table*}", r"\centering\footnotesize", rf"\caption{{{escape(caption)}}}",
-        rf"\label{{tab:durnn-{experiment.name}}}", rf"\begin{{tabularx}}{{\textwidth}}{{l{columns * len(labels)}}}",
-        r"\toprule",
-    ]  # fmt: skip
-    if printed:
-        spans = [rf"\multicolumn{{3}}{{c}}{{{escape(label)}}}" for label in labels.values()]
-        rules = [rf"\cmidrule(lr){{{2 + 3 * k}-{4 + 3 * k}}}" for k in range(len(labels))]
-        lines += [" & ".join(["", *spans]) + r" \\", " ".join(rules)]
-        lines.append(" & ".join(["Model", *(["paper", "ours", "verdict"] * len(labels))]) + r" \\")
-    else:
-        lines.append(" & ".join(["Model", *(escape(label) for label in labels.values())]) + r" \\")
-    lines.append(r"\midrule")
-    for _, label, cells in by_row(entries):
-        parts = [escape(label)]
-        for cell in labels:
-            here = cells[cell]
-            mine = "; ".join(escape(ours(e)) for e in here)
-            verdict = "; ".join(escape(e.verdict.word) for e in here)
-            parts += [escape(here[0].printed.replace("-", "–")), mine, verdict] if each == 3 else [mine]
-        lines.append(" & ".join(parts) + r" \\")
-    lines += [r"\bottomrule", r"\end{tabularx}", r"\end{table*}", ""]
-    return "\n".join(lines)
-
-
-def terminal(experiment: Experiment, entries: list[Entry]) -> Table:
-    labels = cell_labels(entries)
-    printed = experiment.kind == "table"
-    table = Table(title=experiment.title, caption="\n".join(warnings(entries)), caption_style="yellow", show_lines=True)
-    table.add_column("model")
-    for label in labels.values():
-        for name in ("paper", "ours: verdict") if printed else ("ours",):
-            table.add_column(f"{label}\n{name}", overflow="fold")
-    for _, label, cells in by_row(entries):
-        columns = [label]
-        for cell in labels:
-            here = cells[cell]
-            if printed:  # with a column of its own for the verdict, two cells would not fit into 80 characters
-                columns += [here[0].printed, "\n".join(_ours_and_verdict(e) for e in here)]
-            else:
-                columns.append("\n".join(ours(e, short=True) for e in here))
-        table.add_row(*map(escape_markup, columns))
-    return table
-
-
-def _ours_and_verdict(entry: Entry) -> str:
-    return f"{ours(entry, short=True)}: {entry.verdict.word}" if entry.records else entry.verdict.word
+def _csv_line(block: Block, line: Line, whose: str) -> dict[str, object]:
+    group: Group | None = getattr(line, whose)
+    found: dict[str, object] = {
+        "experiment": block.experiment.name, "row": line.row, "label": line.label, "cell": block.cell,
+        "data": block.data or "real", "budget": block.budget, "whose": whose,
+        "paper": "" if line.printed == "-" else line.printed, "n": 0, "note": " ".join(line.notes),
+    }  # fmt: skip
+    if line.judged == whose or not line.judged:
+        found |= {"verdict": line.verdict.word, "reason": line.verdict.reason}
+        if d := line.verdict.difference:
+            low, high = d.interval_90 or ("", "")
+            found |= {"difference": d.mean, "difference_low_90": low, "difference_high_90": high}
+        if line.verdict.seeds_needed is not None:
+            found["seeds_needed"] = line.verdict.seeds_needed
+    if group is None:
+        return found
+    rs, r, s = group.records, group.first, group.summary
+    done = [r for r in rs if r.status == "completed"]
+    if s:
+        found |= {"mean": s.mean, "half_width_95": "" if s.half is None else s.half, "n": s.n}
+    return found | {
+        "seeds": " ".join(str(r.seed) for r in done), "values": " ".join(str(r.test) for r in done),
+        "last": group.curve_value(1) or "", f"last_{LAST}": group.curve_value(LAST) or "",
+        "updates": min(r.steps_done for r in rs), "updates_planned": r.steps_planned,
+        "hidden_size": r.settings.model.hidden_size, "parameters": r.parameters,
+        "seconds": round(sum(r.wall_seconds for r in rs), 1),
+        "diverged": sum(r.status == "diverged" for r in rs), "unfinished": sum(r.status == "unfinished" for r in rs),
+        "remarks": "; ".join(group.remarks), "task": r.task.name, "fingerprint": r.task.fingerprint,
+        "runs": " ".join(r.run[:12] for r in rs), "commits": " ".join(dict.fromkeys(r.commit[:10] for r in rs)),
+        "torch": r.versions["torch"], "machine": machine_of(r),
+    }  # fmt: skip
