@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from models.base import Cell, Slot
 from models.constraints import clip_singular_, per_layer, recurrent_interval
 from models.kernels import indrnn_scan, rnn_scan, select_scan
-from models.kernels.reference import min_max
+from models.kernels.select.reference import min_max
 from models.nets import Stack
 from models.noise import TimeSharedDropout
 from models.norms import norm_after, norm_before

@@ -17,6 +17,7 @@ from reproduce.execute.local import Inline, LocalProcesses, Workers, share, stop
 from reproduce.execute.progress import Display, clock
 from reproduce.plan.added import add
 from reproduce.plan.experiments import EXPERIMENTS, Experiment
+from reproduce.plan.imports import Import
 from reproduce.plan.recipe import Budget
 from reproduce.plan.runs import ROOT, Run, plan
 from reproduce.report import records
@@ -109,7 +110,8 @@ def examples(experiment: Experiment) -> str:
 def execute(experiment: Experiment, arguments: Arguments, console: Console, workers: Workers | None = None) -> int:
     """Plan, run, report. Returns the exit code: 0 all done, 1 something failed, 3 stopped before the end."""
     began = time.monotonic()
-    recipes, imports = experiment.load_recipe(), ()
+    recipes = experiment.load_recipe()
+    imports: tuple[Import, ...] = ()
     if arguments.add:
         recipes, imports = add(recipes, arguments.add)
         experiment = experiment.with_recipe(recipes)

@@ -2,8 +2,9 @@
 
 The cache key covers sources, flags, compiler and CPU, so a cache folder carried to another machine is never loaded
 there. Beside each library lies its sha256: a file that does not match it is built again, because mapping half a
-library kills the process. A folder that other users may write to is not trusted, and one that cannot be written to is
-not needed: the library is then built for this process alone. Compiler: ``$CXX``, else c++, g++ or clang++.
+library kills the process. A library enters the cache only after it has passed its check. A folder that other users may
+write to is not trusted, and one that cannot be written to is not needed: the library is then built for this process
+alone. Compiler: ``$CXX``, else c++, g++ or clang++.
 """
 
 from __future__ import annotations
@@ -45,25 +46,29 @@ def load(
 ) -> ctypes.CDLL:
     """The library made of ``sources[0]``, from the cache if it is there; BuildError if it cannot be had.
 
-    sources: the file to compile, then everything that it includes. flag_sets: tried in this order. check: raises if
-    the loaded library computes wrong numbers; a cached one is then built once more. include: where headers are looked
-    for besides the folder of the first source.
+    name: words joined by underscores. sources: the file to compile, then everything that it includes. flag_sets: tried
+    in this order. check: raises if the loaded library computes wrong numbers; a cached one is then built once more.
+    include: where headers are looked for besides the folder of the first source.
     """
     compiler = _compiler()
     version = _run([*compiler, "--version"]).stdout
-    texts = [path.read_bytes() for path in sources]
     problem = ""
     for flags in flag_sets:
-        chosen = [*flags, *([f"-I{include}"] if include else [])]
-        key = sha256(*texts, repr([list(flags), version, cpu_signature()]))[:32]
-        library = cache_folder() / "native" / f"{name}-{key}.so"
+        library = cache_folder() / "native" / f"{name}-{_key(sources, flags, version)}.so"
         with contextlib.suppress(BuildError, OSError):
             return _checked(_open(library), check)
+        logger.warning("compiling the %s with %s, once, a few seconds …", name.replace("_", " "), compiler[0])
+        headers = [f"-I{include}"] if include else []
         try:
-            return _checked(_build([*compiler, *chosen, str(sources[0])], library), check)
+            return _build([*compiler, *flags, *headers, str(sources[0])], library, check)
         except (BuildError, OSError) as error:
             problem = str(error)
     raise BuildError(problem)
+
+
+def _key(sources: Sequence[Path], flags: Sequence[str], compiler_version: str) -> str:
+    texts = [(path.name, sha256(path.read_bytes())) for path in sources]
+    return sha256(repr([texts, list(flags), compiler_version, cpu_signature()]))[:32]
 
 
 def _compiler() -> list[str]:
@@ -115,41 +120,40 @@ def _digest_file(library: Path) -> Path:
     return library.with_suffix(".sha256")
 
 
-def _build(command: list[str], library: Path) -> ctypes.CDLL:
-    logger.warning("compiling %s with %s, once, a few seconds …", library.name.split("-")[0], command[0])
-    folder = library.parent
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o755)
-        _remove_stale(folder)
-        work = tempfile.TemporaryDirectory(prefix=".build-", dir=folder, ignore_cleanup_errors=True)
-    except OSError:
-        return _build_privately(command)
+def _build(command: list[str], library: Path, check: Check) -> ctypes.CDLL:
+    """Compile, check, and keep the library, if there is a place that only we can write to."""
+    work, kept = _workplace(library.parent)
     with work as scratch:
-        built = _compile(command, Path(scratch))
-        if not _is_ours(folder):
-            return _build_privately(command)
-        digest = Path(scratch) / "digest"
-        digest.write_text(sha256(built.read_bytes()) + "\n")
-        for path in (built, digest):
-            path.chmod(0o644)
-            flush_to_disk(path)
-        # The digest goes first: a kill in between leaves a pair that does not match, and that is built again.
-        os.replace(digest, _digest_file(library))
-        os.replace(built, library)
-        flush_to_disk(folder)
-    return ctypes.CDLL(str(library))
+        built = Path(scratch) / "built.so"
+        _run([*command, "-o", str(built)])
+        # Loaded from here, not from where it goes: for a path that it has seen, dlopen gives back what it has loaded.
+        loaded = _checked(ctypes.CDLL(str(built)), check)
+        if kept:
+            with contextlib.suppress(OSError):  # a full disk costs the next process a compilation, not this one
+                _keep(built, library)
+    return loaded
 
 
-def _build_privately(command: list[str]) -> ctypes.CDLL:
-    """For this process alone; the file may go as soon as it is mapped."""
-    with tempfile.TemporaryDirectory(prefix="durnn-suite-") as scratch:
-        return ctypes.CDLL(str(_compile(command, Path(scratch))))
+def _workplace(folder: Path) -> tuple[tempfile.TemporaryDirectory[str], bool]:
+    """A folder to build in, and whether what is built there can be kept in ``folder``."""
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o755)
+        if _is_ours(folder):
+            _remove_stale(folder)
+            return tempfile.TemporaryDirectory(prefix=".build-", dir=folder, ignore_cleanup_errors=True), True
+    return tempfile.TemporaryDirectory(prefix="durnn-suite-", ignore_cleanup_errors=True), False
 
 
-def _compile(command: list[str], folder: Path) -> Path:
-    built = folder / "built.so"
-    _run([*command, "-o", str(built)])
-    return built
+def _keep(built: Path, library: Path) -> None:
+    digest = built.with_name("digest")
+    digest.write_text(sha256(built.read_bytes()) + "\n")
+    for path in (built, digest):
+        path.chmod(0o644)
+        flush_to_disk(path)
+    # The digest goes first: a kill in between leaves a pair that does not match, and that is built again.
+    os.replace(digest, _digest_file(library))
+    os.replace(built, library)
+    flush_to_disk(library.parent)
 
 
 def _remove_stale(folder: Path) -> None:

@@ -2,10 +2,27 @@
 
 import tasks
 task = tasks.build("pmnist", permutation="exprnn")
-for x, y in task.batches("train", batch_size=32, seed=0, epoch=3): ...
+for batch in task.batches("train", batch_size=32, seed=0, epoch=3):
+    x, y, mask = tasks.unpack(batch)
 """
 
-from tasks.base import IGNORE, Meter, SampledTask, Task
-from tasks.registry import build, names, options, register
+from tasks.base import IGNORE, Batch, Meter, SampledTask, Task, unpack
+from tasks.download import DataError, ExplicitSourceError
+from tasks.registry import build, names, options, register, standin_of, stands_in_for
 
-__all__ = ["IGNORE", "Meter", "SampledTask", "Task", "build", "names", "options", "register"]
+__all__ = [
+    "IGNORE",
+    "Batch",
+    "DataError",
+    "ExplicitSourceError",
+    "Meter",
+    "SampledTask",
+    "Task",
+    "build",
+    "names",
+    "options",
+    "register",
+    "standin_of",
+    "stands_in_for",
+    "unpack",
+]

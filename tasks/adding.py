@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from tasks import rng
-from tasks.base import Batch, Task
+from tasks.base import Batch, Task, unpack
 from tasks.pictures import save_adding
 from tasks.registry import register
 
@@ -107,12 +107,12 @@ class Adding(Task):
 
         self._check_split(split)
         values, positions = self._draw(count, "train", 0, 0) if split == "train" else self._held_out(split)
-        _, y = _assemble(values, positions)
+        y = _assemble(values, positions)[1]
         columns = {"values": values.T, "positions": positions.T, "target": y[:, 0].numpy()}
         return datasets.Dataset.from_dict(columns)
 
     def picture(self, path: str | Path) -> None:
-        x, y = next(self.batches("test", 3))
+        x, y, _ = unpack(next(self.batches("test", 3)))
         save_adding(path, self.name, x.numpy(), y.numpy())
 
 

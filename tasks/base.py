@@ -6,6 +6,10 @@ Shapes: `x` is time-major. "dense" input is float32 (T, B, input_size); "symbols
     regression-last   float32 (B, 1)   loss on the last output, mean squared error
     classify-last     int64   (B,)     loss on the last output, cross entropy
     classify-every    int64   (T, B)   loss on every output; positions that hold IGNORE are padding
+
+Where the sequences of a batch differ in length, the batch carries a mask, bool (T, B): True at a real step, False at
+padding, which always comes after the real steps of a sequence and holds zeros. "The last output" is then the one at
+the last real step of each sequence.
 """
 
 import hashlib
@@ -25,10 +29,15 @@ from tasks.meters import IGNORE, METERS, Meter
 if TYPE_CHECKING:
     import datasets
 
-__all__ = ["IGNORE", "Batch", "Meter", "SampledTask", "Task"]
+__all__ = ["IGNORE", "Batch", "Meter", "SampledTask", "Task", "unpack"]
 
-Batch = tuple[Tensor, Tensor]
+Batch = tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Tensor]  # x, y and, if the task is `masked`, the mask
 Kind = Literal["regression-last", "classify-last", "classify-every"]
+
+
+def unpack(batch: Batch) -> tuple[Tensor, Tensor, Tensor | None]:
+    """x, y and the mask of a batch; None instead of a mask if every step is real."""
+    return batch if len(batch) == 3 else (*batch, None)
 
 
 class Task(ABC):
@@ -37,11 +46,13 @@ class Task(ABC):
     name: str  # display name with the options that matter, such as "pmnist[exprnn]"
     input_size: int
     output_size: int
-    length: int  # time steps of a training batch
+    length: int  # time steps of a training batch; if `masked`, the most that a batch may have
+    masked: bool = False  # batches carry a mask
     kind: Kind
     input_kind: Literal["dense", "symbols"] = "dense"
     metric: str  # a key of tasks.meters.METERS
     is_standin: bool = False  # synthetic data in place of a data set that could not be had
+    partial: str = ""  # what there is of a real set that is not whole, such as "10 of 60 classes"
     carries_state: bool = False  # each batch continues the one before it; the state starts afresh every epoch
     splits: tuple[str, ...] = ("train", "valid", "test")
     licence: str = ""
@@ -105,6 +116,7 @@ class Task(ABC):
         return {
             "name": self.name,
             "stand-in": self.is_standin,
+            "partial": self.partial or False,
             "kind": self.kind,
             "input": f"{self.input_kind}, {self.input_size} wide, {self.length} steps",
             "output": self.output_size,

@@ -1,7 +1,6 @@
 """From a source to checked bytes: cache, locks, atomic writes, and what to say when nothing can be had."""
 
 import errno
-import hashlib
 import os
 import shutil
 import tempfile
@@ -13,19 +12,24 @@ from filelock import FileLock
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
 
+from suite.files import cache_folder, sha256, write_atomic
 from tasks.sources import DataSet, File, UnavailableError, data_set, read_local
 
-_SCRATCH = ".fetch-"  # prefix of folders and files that a killed process may leave behind
+_SCRATCH = ".fetch-"  # prefix of folders that a killed process may leave behind
+_PARTS = ".*.part"  # what it may leave of a file
 
 
 class DataError(RuntimeError):
     """Data could not be had or could not be kept; the message says what to do."""
 
 
-def cache_folder() -> Path:
-    """Where data is kept: `$DURNN_CACHE/data`, or `~/.cache/durnn-suite/data`."""
-    root = os.environ.get("DURNN_CACHE")
-    return (Path(root).expanduser() if root else Path.home() / ".cache" / "durnn-suite") / "data"
+class ExplicitSourceError(DataError):
+    """Data that somebody named cannot be used, so that nothing else may be used in its place."""
+
+
+def data_cache() -> Path:
+    """Where data is kept: `data` in the suite's cache folder."""
+    return cache_folder() / "data"
 
 
 def load(name: str, folder: str | Path | None = None) -> dict[str, bytes]:
@@ -63,25 +67,6 @@ def load(name: str, folder: str | Path | None = None) -> dict[str, bytes]:
         return _fetch(wanted, home, reasons, console)
 
 
-def sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that under its name there is, at any moment, nothing or all of it."""
-    handle, temporary = tempfile.mkstemp(prefix=_SCRATCH, dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
 def _local_folders(folder: str | Path | None) -> Iterator[tuple[str, Path | None]]:
     if folder is not None:
         yield "folder argument", Path(folder).expanduser()
@@ -114,7 +99,7 @@ def _check(file: File, content: bytes) -> None:
 def _read_cache(wanted: DataSet) -> dict[str, bytes] | None:
     """The cached content if it is complete and correct. A damaged file counts as absent and is fetched again."""
     try:
-        return _read_folder(wanted, cache_folder())
+        return _read_folder(wanted, data_cache())
     except (OSError, UnavailableError):
         return None
 
@@ -122,11 +107,11 @@ def _read_cache(wanted: DataSet) -> dict[str, bytes] | None:
 @contextmanager
 def _writable(wanted: DataSet) -> Iterator[Path]:
     """The data set's folder in the cache, with its lock held; what killed processes left there is removed."""
-    home = cache_folder() / wanted.name
+    home = data_cache() / wanted.name
     try:
         home.mkdir(parents=True, exist_ok=True)
         with FileLock(home / ".lock"):
-            for leftover in home.glob(f"{_SCRATCH}*"):
+            for leftover in (*home.glob(f"{_SCRATCH}*"), *home.glob(_PARTS)):
                 shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
             yield home
     except OSError as error:
@@ -148,25 +133,21 @@ def _fetch(wanted: DataSet, home: Path, reasons: list[tuple[str, str]], console:
         TimeElapsedColumn(),
     )
     for source in wanted.sources:
-        with (
-            Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress,
-            tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=home, ignore_cleanup_errors=True) as scratch,
-        ):
+        with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
             bar = progress.add_task(f"{wanted.title} from {source.label}", total=None)
             try:
-                delivered = source.fetch(Path(scratch))
+                with tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=home, ignore_cleanup_errors=True) as scratch:
+                    delivered = source.fetch(Path(scratch))
                 progress.update(bar, description=f"{wanted.title}: checking and writing", total=size)
-                contents = {}
+                contents = {file.name: delivered.get(file.name, b"") for file in wanted.files}
                 for file in wanted.files:
-                    content = delivered.get(file.name, b"")
-                    _check(file, content)
-                    contents[file.name] = content
-                for file in wanted.files:
-                    write_atomically(home / file.name, contents[file.name])
-                    progress.advance(bar, file.size)
+                    _check(file, contents[file.name])
             except UnavailableError as reason:
                 reasons.append((source.label, str(reason)))
                 continue
+            for file in wanted.files:
+                write_atomic(home / file.name, contents[file.name])
+                progress.advance(bar, file.size)
         console.print(
             f"{wanted.title}: fetched from {source.label}, checked, kept in {home}", soft_wrap=True, markup=False
         )
@@ -175,13 +156,17 @@ def _fetch(wanted: DataSet, home: Path, reasons: list[tuple[str, str]], console:
 
 
 def _nothing_reachable(wanted: DataSet, home: Path, reasons: list[tuple[str, str]]) -> str:
+    from tasks.registry import standin_of  # imports torch, which processes that only read files do without
+
     tried = "\n".join(f"  {label}: {reason}" for label, reason in reasons)
     files = "\n".join(f"  {file.name}  {file.size:,} bytes, sha256 {file.sha256}" for file in wanted.files)
     forms = "each may also be gzipped (.gz)" if wanted.name == "mnist" else "ptb.char.*.txt will do as well"
-    return (
+    message = (
         f"{wanted.title} is not on this machine, and no source delivered it:\n{tried}\n"
         f"Copy these files from any machine that has them ({forms}) to\n  {home}\n"
-        f"or to a folder of your choice and set DURNN_DATA to that folder:\n{files}\n"
-        f"Without them, the task {wanted.standin!r} runs the same protocol on generated data; its numbers do"
-        " not compare."
+        f"or to a folder of your choice and set DURNN_DATA to that folder:\n{files}"
     )
+    if standin := standin_of(wanted.name):
+        message += f"\nWithout them, the task {standin!r} runs the same protocol on generated data; its numbers do"
+        message += " not compare."
+    return message

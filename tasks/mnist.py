@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from tasks import download, glyphs, rng
+from tasks import download, rng
 from tasks.base import Batch, SampledTask
 from tasks.orders import PIXELS, order, order_hash
 from tasks.pictures import save_digits
 from tasks.registry import register
 from tasks.sources import data_set
+from tasks.standins import digits
 
 if TYPE_CHECKING:
     import datasets
@@ -38,10 +39,7 @@ class PixelSequences(SampledTask):
     length = PIXELS
 
     def __init__(self, name: str, images: Images, permutation: str, scaling: str, validation: str) -> None:
-        if scaling not in SCALINGS:
-            raise ValueError(f"scaling={scaling!r} must be one of: {', '.join(SCALINGS)}")
-        if validation not in VALIDATIONS:
-            raise ValueError(f"validation={validation!r} must be one of: {', '.join(VALIDATIONS)}")
+        check_options(permutation, scaling, validation)
         self.order = order(permutation)
         self.permutation, self.scaling, self.validation = permutation, scaling, validation
         self._task, self._images = name, images
@@ -122,51 +120,46 @@ class PixelSequences(SampledTask):
         save_digits(path, self.name, images[source], labels[source], self.order)
 
 
-def _mnist(name: str, permutation: str, scaling: str, validation: str, data_folder: str | None) -> PixelSequences:
-    # an unknown option must not cost a download
-    order(permutation)
-    task = PixelSequences(name, _read(data_folder), permutation, scaling, validation)
-    task.licence = data_set("mnist").licence
-    return task
-
-
-@register("mnist")
-def mnist(
-    scaling: str = "minus-one-one", validation: str = "random-5%", data_folder: str | None = None
-) -> PixelSequences:
-    """Sequential MNIST, pixels row by row."""
-    return _mnist("mnist", "rowwise", scaling, validation, data_folder)
-
-
-@register("pmnist")
-def pmnist(
+@register("mnist", summary="Sequential MNIST, pixels row by row.", task="mnist", permutation="rowwise")
+@register("pmnist", task="pmnist")
+def real_digits(
+    task: str,
     permutation: str = "exprnn",
     scaling: str = "minus-one-one",
     validation: str = "random-5%",
     data_folder: str | None = None,
 ) -> PixelSequences:
     """Permuted MNIST; `tasks.orders.order` lists the permutations."""
-    return _mnist("pmnist", permutation, scaling, validation, data_folder)
+    check_options(permutation, scaling, validation)  # a wrong option must not cost a download
+    built = PixelSequences(task, _read(data_folder), permutation, scaling, validation)
+    built.licence = data_set("mnist").licence
+    return built
 
 
-def _synthetic(name: str, permutation: str, scaling: str) -> PixelSequences:
-    order(permutation)
-    task = PixelSequences(name, glyphs.draw_all(), permutation, scaling, "random-5%")
-    task.is_standin = True
-    task.licence = "generated, no licence needed"
-    return task
-
-
-@register("mnist-synthetic")
-def mnist_synthetic(scaling: str = "minus-one-one") -> PixelSequences:
-    """Stand-in for mnist: drawn digits, 12,000 to learn from and 2,000 to test on."""
-    return _synthetic("mnist-synthetic", "rowwise", scaling)
-
-
-@register("pmnist-synthetic")
-def pmnist_synthetic(permutation: str = "exprnn", scaling: str = "minus-one-one") -> PixelSequences:
+@register(
+    "mnist-synthetic",
+    summary="Stand-in for mnist: drawn digits, 12,000 to learn from and 2,000 to test on.",
+    stands_in_for="mnist",
+    task="mnist-synthetic",
+    permutation="rowwise",
+)
+@register("pmnist-synthetic", stands_in_for="pmnist", task="pmnist-synthetic")
+def drawn_digits(task: str, permutation: str = "exprnn", scaling: str = "minus-one-one") -> PixelSequences:
     """Stand-in for pmnist."""
-    return _synthetic("pmnist-synthetic", permutation, scaling)
+    check_options(permutation, scaling, "random-5%")
+    built = PixelSequences(task, digits.draw_all(), permutation, scaling, "random-5%")
+    built.is_standin = True
+    built.licence = "generated, no licence needed"
+    return built
+
+
+def check_options(permutation: str, scaling: str, validation: str) -> None:
+    """Raise ValueError for a value that no task of pixels takes."""
+    order(permutation)
+    if scaling not in SCALINGS:
+        raise ValueError(f"scaling={scaling!r} must be one of: {', '.join(SCALINGS)}")
+    if validation not in VALIDATIONS:
+        raise ValueError(f"validation={validation!r} must be one of: {', '.join(VALIDATIONS)}")
 
 
 @lru_cache(maxsize=1)

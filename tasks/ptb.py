@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from tasks import download, grammar, rng
+from tasks import download, rng
 from tasks.base import IGNORE, Batch, Task
 from tasks.pictures import save_text
 from tasks.registry import register
 from tasks.sources import data_set
+from tasks.standins import text as generated_text
 
 if TYPE_CHECKING:
     import datasets
@@ -176,7 +177,7 @@ def ptb_c(
     return _text_task("ptb-c", lambda: _read(data_folder), length, segments, random_offset)
 
 
-@register("ptb-c-synthetic")
+@register("ptb-c-synthetic", stands_in_for="ptb-c")
 def ptb_c_synthetic(length: int = 50, segments: str = "carried", random_offset: bool = True) -> CharacterText:
     """Stand-in for ptb-c: sentences of a stochastic grammar in the same 50 symbols, a tenth of the size."""
     task = _text_task("ptb-c-synthetic", _generate, length, segments, random_offset)
@@ -202,7 +203,7 @@ def _read(data_folder: str | None) -> dict[str, np.ndarray]:
 
 @lru_cache(maxsize=1)
 def _generate() -> dict[str, np.ndarray]:
-    return {split: encode(grammar.write(split).encode()) for split in Task.splits}
+    return {split: encode(generated_text.write(split).encode()) for split in Task.splits}
 
 
 def _ceil(count: int, size: int) -> int:

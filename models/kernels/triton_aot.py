@@ -6,11 +6,13 @@ sm_80 and sm_90. Numbers come from the cubin that Triton's own ptxas builds; not
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +20,13 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from models.kernels import triton_lstm, triton_rnn, triton_select
+from models.kernels.recurrence import RECURRENCES
 from models.kernels.triton_common import (
     BLOCK_B,
     ELEMENTS,
     INTERPRETED,
-    RESIDENT_UNITS,
+    Kernels,
+    OnChip,
     padded,
     row_warps,
     warps,
@@ -70,9 +73,18 @@ class Resources:
     cubin: bytes
 
 
-def resident_case(kernel: Any, op: str, kind: str, units: int | None = None, **constants: Any) -> Case:
-    """A resident kernel for N units; by default the most that ``RESIDENT_UNITS`` allows."""
-    units = units or RESIDENT_UNITS[op][kind]
+def kernels() -> dict[str, Kernels]:
+    """The kernels of every recurrence that has any, by its name."""
+    found = {}
+    for name in RECURRENCES:
+        if find_spec(f"models.kernels.{name}.triton"):
+            found[name] = importlib.import_module(f"models.kernels.{name}.triton").KERNELS
+    return found
+
+
+def resident_case(kernel: Any, on_chip: OnChip, kind: str, units: int | None = None, **constants: Any) -> Case:
+    """A resident kernel for N units; by default the most that ``on_chip`` allows."""
+    units = units or on_chip.units[kind]
     block_n = padded(units)
     blocks = {"BLOCK_B": BLOCK_B, "BLOCK_N": block_n, "PRECISION": kind}
     return Case(kernel, kind, constants | blocks, warps(block_n), units)
@@ -80,34 +92,34 @@ def resident_case(kernel: Any, op: str, kind: str, units: int | None = None, **c
 
 def resident_cases(units: int | None = None, kinds: tuple[str, ...] | None = None) -> Iterator[Case]:
     """Every resident kernel for every kind of product, at its largest size or at ``units`` where that is smaller."""
-    for op, limits in RESIDENT_UNITS.items():
-        for kind, limit in limits.items():
+    for found in kernels().values():
+        if found.on_chip is None:
+            continue
+        for kind, limit in found.on_chip.units.items():
             if (kinds and kind not in kinds) or (units and units > limit):
                 continue
-            if op == "rnn":
-                for activation in ("relu", "tanh"):
-                    for kernel in (triton_rnn.rnn_forward_resident, triton_rnn.rnn_backward_resident):
-                        yield resident_case(kernel, op, kind, units, ACTIVATION=activation)
-            elif op == "select":
-                yield resident_case(triton_select.select_forward_resident, op, kind, units)
-            else:
-                for kernel in (triton_lstm.lstm_forward_resident, triton_lstm.lstm_backward_resident):
-                    yield resident_case(kernel, op, kind, units)
+            for kernel, constants in _variants(found.resident, found):
+                yield resident_case(kernel, found.on_chip, kind, units, **constants)
 
 
 def step_cases(units: int, kind: str = "ieee") -> Iterator[Case]:
     """Every kernel without a product inside: elementwise scans and the pointwise part of single steps."""
-    elements: dict[str, Any] = {"ELEMENTS": ELEMENTS}
-    for activation in ("relu", "tanh"):
-        for kernel in (triton_rnn.rnn_forward_step, triton_rnn.rnn_backward_step):
-            yield Case(kernel, kind, elements | {"ACTIVATION": activation}, 4, units)
-    yield Case(triton_rnn.indrnn_forward_elements, kind, elements, 4, units)
-    for bias in (False, True):
-        yield Case(triton_rnn.relu_reverse_scan, kind, elements | {"BIAS": bias}, 4, units)
-    for kernel in (triton_lstm.lstm_forward_step, triton_lstm.lstm_backward_step, triton_select.select_long_step):
-        yield Case(kernel, kind, elements, 4, units)
-    for kernel in (triton_select.select_gate_step, triton_select.select_gradients):
-        yield Case(kernel, kind, {"BLOCK_N": padded(units)}, row_warps(padded(units)), units)
+    for found in kernels().values():
+        for kernel, constants in _variants(found.elements, found):
+            yield Case(kernel, kind, constants | {"ELEMENTS": ELEMENTS}, 4, units)
+        for kernel in found.rows:
+            yield Case(kernel, kind, {"BLOCK_N": padded(units)}, row_warps(padded(units)), units)
+
+
+def _variants(chosen: tuple[Any, ...], of: Kernels) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """Each kernel with each set of constants that it takes."""
+    for kernel in chosen:
+        seen = []
+        for variant in of.variants:
+            constants = {name: value for name, value in variant.items() if name in kernel.arg_names}
+            if constants not in seen:
+                seen.append(constants)
+                yield kernel, constants
 
 
 def compile_case(case: Case, capability: int) -> Resources:

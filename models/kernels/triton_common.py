@@ -4,7 +4,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 import triton
@@ -22,17 +25,48 @@ ELEMENTS = 128
 
 PRECISIONS = ("ieee", "tf32", "tf32x3")
 
-WEIGHTS = {"rnn": 1, "select": 2, "lstm": 4}
-"""N×N matrices that a resident kernel multiplies by in each step."""
 
-RESIDENT_UNITS: dict[str, dict[str, int]] = {
-    "rnn": {"tf32": 128, "tf32x3": 128, "ieee": 128},
-    "select": {"tf32": 128, "tf32x3": 64, "ieee": 128},
-    "lstm": {"tf32": 64, "tf32x3": 32, "ieee": 64},
-}
-"""Largest padded N whose weights stay on chip (in shared memory), by recurrence and precision of float32 products:
-the largest that compiles without spills for sm_80 and sm_90, as tests/kernels/test_kernels_triton_aot.py holds. A
-GPU with less shared memory keeps fewer (``fits_on_chip``)."""
+@dataclass(frozen=True)
+class OnChip:
+    """Which layers a resident kernel keeps on chip, in shared memory.
+
+    weights: N×N matrices that it multiplies by in each step. units: the largest padded N, by precision of float32
+    products: the largest that compiles without spills for sm_80 and sm_90, as test_kernels_triton_aot.py holds. A GPU
+    with less shared memory keeps fewer.
+    """
+
+    weights: int
+    units: Mapping[str, int]
+
+    def shared_bytes(self, block_n: int, precision: str) -> int:
+        """Upper bound of a kernel's shared memory: its weights, and 24 KB for states between layouts."""
+        copies = self.weights * (2 if precision == "tf32x3" else 1)  # TF32x3 keeps the rounded part and the rest
+        return copies * block_n * block_n * 4 + 24 * 1024
+
+    def fits(self, units: int, dtype: torch.dtype, precision: str, limit: int) -> bool:
+        """True if the weights of N units stay in ``limit`` bytes of shared memory; those of float64 never do."""
+        block_n = padded(units)
+        small = dtype == torch.float32 and block_n <= self.units[precision]
+        return small and self.shared_bytes(block_n, precision) <= limit
+
+    def holds(self, units: int, tensor: Tensor, precision: str) -> bool:
+        """``fits`` for a tensor's dtype and device."""
+        return self.fits(units, tensor.dtype, precision, shared_limit(tensor))
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """The kernels of a recurrence, for whoever compiles them ahead of time.
+
+    resident: with products inside, for ``on_chip``. elements: one element per thread. rows: one sample per program.
+    variants: the constants that the first two kinds are compiled with, each kernel taking those that it knows.
+    """
+
+    on_chip: OnChip | None = None
+    resident: tuple[Any, ...] = ()
+    elements: tuple[Any, ...] = ()
+    rows: tuple[Any, ...] = ()
+    variants: tuple[Mapping[str, Any], ...] = ({},)
 
 
 def padded(units: int) -> int:
@@ -64,30 +98,12 @@ def dot_precision(precision: str | None, dtype: torch.dtype) -> str:
     return precision or ("tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee")
 
 
-def shared_bytes(op: str, block_n: int, precision: str) -> int:
-    """Upper bound of the shared memory of a resident kernel: its weights, and 24 KB for states between layouts."""
-    copies = WEIGHTS[op] * (2 if precision == "tf32x3" else 1)  # TF32x3 keeps the rounded part and the rest
-    return copies * block_n * block_n * 4 + 24 * 1024
-
-
 def shared_limit(tensor: Tensor) -> int:
     """Shared memory that one program can have on the tensor's device, in bytes; sm_80's in the interpreter."""
     if not tensor.is_cuda:
         return 163 * 1024
     properties = torch.cuda.get_device_properties(tensor.device)
     return getattr(properties, "shared_memory_per_block_optin", properties.shared_memory_per_block)
-
-
-def fits_on_chip(op: str, units: int, dtype: torch.dtype, precision: str, limit: int) -> bool:
-    """True if the weights of N units stay in ``limit`` bytes of shared memory; those of float64 never do."""
-    block_n = padded(units)
-    small = dtype == torch.float32 and block_n <= RESIDENT_UNITS[op][precision]
-    return small and shared_bytes(op, block_n, precision) <= limit
-
-
-def stays_on_chip(op: str, units: int, tensor: Tensor, precision: str) -> bool:
-    """``fits_on_chip`` for a tensor's dtype and device."""
-    return fits_on_chip(op, units, tensor.dtype, precision, shared_limit(tensor))
 
 
 def launching(tensor: Tensor) -> AbstractContextManager[object]:
@@ -105,15 +121,6 @@ def launching(tensor: Tensor) -> AbstractContextManager[object]:
 def programs(elements: int, block: int) -> tuple[int]:
     """Grid of a kernel with one program per block; never empty, since a launch of nothing is an error."""
     return (max(1, triton.cdiv(elements, block)),)
-
-
-def weight_gradient(grad: Tensor, y: Tensor, h0: Tensor) -> Tensor:
-    """``Σ_t grad_t y_{t-1}ᵀ`` with ``y_{-1} = h0``, without copying the sequence.
-
-    grad: (T, B, M), y: (T, B, N), h0: (B, N) -> (M, N)
-    """
-    total = torch.mm(grad[0].T, h0)
-    return total.addmm_(grad[1:].flatten(0, 1).T, y[:-1].flatten(0, 1)) if len(grad) > 1 else total
 
 
 @triton.jit

@@ -1,7 +1,7 @@
-"""The fused recurrences on a GPU: the Triton implementation of the operators in ``models.kernels.ops``.
+"""The fused recurrences on a GPU: the Triton kernels of each folder's ``triton.py``.
 
 While a layer's weights fit on chip, one program runs the whole sequence of 16 samples and loads the weights once;
-above that size (``triton_common.RESIDENT_UNITS``) each step is one ``torch.mm`` and one fused pointwise kernel.
+above that size (``triton_common.OnChip``) each step is one ``torch.mm`` and one fused pointwise kernel.
 Products inside kernels are IEEE float32 unless torch's own switch allows TF32, as for ``torch.mm``.
 
 Verified in Triton's interpreter (``TRITON_INTERPRET=1``, CPU tensors) against the reference, and compiled ahead of
@@ -10,28 +10,25 @@ time to PTX and cubin for sm_80 and sm_90 (``python -m models.kernels.triton_aot
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Sequence
 from functools import cache
 
 import torch
+from torch import Tensor
 
-from models.kernels import reference
+from models.kernels.availability import in_a_fresh_thread
+from models.kernels.operators import Operator
+from models.kernels.rnn import reference
+from models.kernels.rnn import triton as rnn
 from models.kernels.triton_common import INTERPRETED
-from models.kernels.triton_lstm import lstm_backward, lstm_forward
-from models.kernels.triton_rnn import indrnn_backward, indrnn_forward, rnn_backward, rnn_forward
-from models.kernels.triton_select import select_backward, select_forward
 
-__all__ = [
-    "available",
-    "indrnn_backward",
-    "indrnn_forward",
-    "lstm_backward",
-    "lstm_forward",
-    "problem",
-    "rnn_backward",
-    "rnn_forward",
-    "select_backward",
-    "select_forward",
-]
+
+def compute(operator: Operator, tensors: Sequence[Tensor], words: Sequence[str]) -> tuple[Tensor, ...]:
+    """The outputs of an operator, by the function of its folder's ``triton.py`` that is called like its direction."""
+    module = importlib.import_module(f"models.kernels.{operator.recurrence}.triton")
+    results = getattr(module, operator.direction)(*tensors, *words)
+    return results if isinstance(results, tuple) else (results,)
 
 
 def available() -> bool:
@@ -44,11 +41,16 @@ def problem() -> str | None:
     """Why the kernels cannot be used here, in one sentence; None if they can."""
     if not torch.cuda.is_available() and not INTERPRETED:
         return "torch sees no CUDA GPU."
+    return in_a_fresh_thread(_try_a_kernel)
+
+
+def _try_a_kernel() -> str | None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    generator = torch.Generator().manual_seed(0)
-    u, W_rec, h0 = (torch.randn(*shape, generator=generator) for shape in ((2, 3, 5), (5, 5), (3, 5)))
+    generator = torch.Generator("cpu").manual_seed(0)
+    shapes = ((2, 3, 5), (5, 5), (3, 5))
+    u, W_rec, h0 = (torch.randn(*shape, generator=generator, device="cpu", dtype=torch.float32) for shape in shapes)
     try:
-        y = rnn_forward(u.to(device), W_rec.to(device), h0.to(device), "relu", precision="ieee").cpu()
+        y = rnn.forward(u.to(device), W_rec.to(device), h0.to(device), "relu", precision="ieee").cpu()
     except Exception as error:  # a driver, a compiler or a device that Triton cannot use fails in many ways
         return f"a Triton kernel failed on {device}: {error}"
     if not torch.allclose(y, reference.rnn_scan(u, W_rec, h0), rtol=1e-4, atol=1e-4):

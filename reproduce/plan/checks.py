@@ -35,10 +35,9 @@ def check_settings(task: str, settings: str) -> None:
         optimisers.check(s.optimiser)
     inside = [inner for part in parts for inner in part.modules() if isinstance(inner, Part)]
     names = {name for part in inside for name in part.penalty_names}
-    for stage in (s, *s.stages):
-        for name in stage.penalties or {}:
-            if name not in names:
-                raise ValueError(f"penalties: no part of this run collects {name!r}; {nearest(name, sorted(names))}")
+    for name in {*s.penalties, *(name for stage in s.stages for name in stage.penalties or {})}:
+        if name not in names:
+            raise ValueError(f"penalties: no part of this run collects {name!r}; {nearest(name, sorted(names))}")
     if s.schedule:
         schedules.build(s.schedule, s.optimiser.lr, s.training.updates, epoch=1)
     if sum(stage.updates or 0 for stage in s.stages) > s.training.updates:

@@ -16,7 +16,9 @@ from reproduce.plan.recipe import Budget, Recipe
 from suite.files import sha256
 from tasks import DataError, ExplicitSourceError
 
-ROOT = Path(__file__).resolve().parents[2]
+_ABOVE = Path(__file__).resolve().parents[2]
+ROOT = _ABOVE if (_ABOVE / "pyproject.toml").exists() else Path.cwd()
+"""The checkout; for an installed copy, the folder that a command was started in."""
 
 
 class Run(BaseModel):

@@ -40,9 +40,9 @@ class Layer:
 
 def run_of(r: Record) -> Run:
     """The run that a record came from."""
-    task = tasks.standin_of(r.task.requested) if r.task.is_standin else r.task.requested
+    standin = tasks.standin_of(r.task.requested) if r.task.is_standin else None
     return Run(
-        recipe=r.recipe, row=r.row, cell=r.cell, budget=r.budget, seed=r.seed, task=task,
+        recipe=r.recipe, row=r.row, cell=r.cell, budget=r.budget, seed=r.seed, task=standin or r.task.requested,
         requested=r.task.requested, fingerprint=r.task.fingerprint, settings=r.settings, sources=r.sources,
     )  # fmt: skip
 

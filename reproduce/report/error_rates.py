@@ -77,9 +77,9 @@ _INTRODUCTION = """\
 # How often the verdict on a printed value errs
 
 Written by `python -m reproduce.report.error_rates`; 40,000 trials per cell with a fixed random seed, so that the
-standard error of a rate is at most 0.25 points and 0.11 at 5 %. "At k margins" says where the true mean of our seeds lies from
-the printed value, *s* is the deviation between seeds. Seeds are normal, but for the column "long tail" (exponential).
-"Printed is a run like ours": the printed value is itself one run of our distribution.
+standard error of a rate is at most 0.25 points and 0.11 at 5 %. "At k margins" says where the true mean of our seeds
+lies from the printed value, *s* is the deviation between seeds. Seeds are normal, but for the column "long tail"
+(exponential). "Printed is a run like ours": the printed value is itself one run of our distribution.
 """
 
 _REMARKS = """

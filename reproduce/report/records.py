@@ -50,6 +50,7 @@ class TaskFacts(_Part):
     higher_is_better: bool
     length: int = Field(gt=0)
     samples: dict[str, int | None]
+    chance: float | None = None  # the metric of the best constant answer on the test split
 
 
 class Point(_Part):

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from tasks.ntu.packing import pack
-from tasks.ntu.places import find_place
-from tasks.ntu.synthetic import SyntheticPlace
+from tasks.ntu.readers.clip_sets import find_clips
+from tasks.ntu.standin.clip_set import GeneratedClips
 from tasks.ntu.task import SkeletonClips, display_name
 from tasks.registry import register
 
@@ -38,7 +38,7 @@ def ntu_cv(
     return _real("cv", source, preprocessing, length, validation, validation_seed, test_samplings)
 
 
-@register("ntu-cs-synthetic")
+@register("ntu-cs-synthetic", stands_in_for="ntu-cs")
 def ntu_cs_synthetic(
     performances: int = PERFORMANCES,
     data_seed: int = 0,
@@ -52,7 +52,7 @@ def ntu_cs_synthetic(
     return _synthetic("cs", performances, data_seed, preprocessing, length, validation, validation_seed, test_samplings)
 
 
-@register("ntu-cv-synthetic")
+@register("ntu-cv-synthetic", stands_in_for="ntu-cv")
 def ntu_cv_synthetic(
     performances: int = PERFORMANCES,
     data_seed: int = 0,
@@ -67,13 +67,13 @@ def ntu_cv_synthetic(
 
 
 def _real(protocol: str, source: str | Path | None, preprocessing: str, *options: Any) -> SkeletonClips:
-    packed = pack(find_place(source), "ntu60")
+    packed = pack(find_clips(source), "ntu60")
     name = display_name(f"ntu-{protocol}", packed.names, preprocessing)
     return _task(protocol, packed, name, preprocessing, *options)
 
 
 def _synthetic(protocol: str, performances: int, seed: int, preprocessing: str, *options: Any) -> SkeletonClips:
-    packed = pack(SyntheticPlace(performances, seed), "synthetic")
+    packed = pack(GeneratedClips(performances, seed), "synthetic")
     remarks = [] if preprocessing == "s-trans" else [preprocessing]
     if (performances, seed) != (PERFORMANCES, 0):
         remarks.append(f"{performances} performances, seed {seed}")

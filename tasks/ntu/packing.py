@@ -1,4 +1,4 @@
-"""All clips of a place in one memory-mapped array, made once and kept in the cache.
+"""All clips of a set in one memory-mapped array, made once and kept in the cache.
 
 A packed set is a folder with `frames.npy`, float32 (frames of all clips + 1, 150), whose last row is zeros,
 `index.json`, which says where each clip lies, and one more array for each preprocessing that was asked for. The folder
@@ -21,11 +21,12 @@ from filelock import FileLock
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from tasks.download import DataError, cache_folder
-from tasks.ntu import workers
+from suite.machine import cores
+from tasks.download import DataError, data_cache
 from tasks.ntu.clip import BODIES, FEATURES, JOINTS
-from tasks.ntu.places import Place
 from tasks.ntu.preprocessing import CONVENTIONS
+from tasks.ntu.readers.clip_sets import ClipSet
+from tasks.ntu.shards import write_shards
 
 VERSION = 1  # of the layout and of the rules that turn a file into frames
 _INDEX, _FRAMES = "index.json", "frames.npy"
@@ -62,10 +63,10 @@ class Packed:
             self._convert(convention, path)
             return self._check(path)
 
-    def clip(self, convention: str, place: int) -> np.ndarray:
+    def clip(self, convention: str, number: int) -> np.ndarray:
         """One clip, (T, 2, 25, 3)."""
-        start = self.starts[place]
-        rows = self.frames(convention)[start : start + self.lengths[place]]
+        start = self.starts[number]
+        rows = self.frames(convention)[start : start + self.lengths[number]]
         return np.array(rows).reshape(-1, BODIES, JOINTS, 3)
 
     def _check(self, path: Path) -> np.ndarray:
@@ -93,10 +94,10 @@ class Packed:
             temporary.unlink(missing_ok=True)
 
 
-def pack(place: Place, label: str, processes: int | None = None) -> Packed:
-    """The packed form of a place: from the cache, or made now with `processes` (default: one for each core)."""
-    key = hashlib.sha256(f"{VERSION} {place.signature}".encode()).hexdigest()[:16]
-    home = cache_folder() / "ntu" / f"{label}-{key}"
+def pack(clips: ClipSet, label: str, processes: int | None = None) -> Packed:
+    """The packed form of a set of clips: from the cache, or made now with `processes` (default: one for each core)."""
+    key = hashlib.sha256(f"{VERSION} {clips.signature}".encode()).hexdigest()[:16]
+    home = data_cache() / "ntu" / f"{label}-{key}"
     found = _open(home)
     if found is not None:
         return found
@@ -105,7 +106,7 @@ def pack(place: Place, label: str, processes: int | None = None) -> Packed:
         with FileLock(home.parent / f".lock-{home.name}"):
             found = _open(home)  # another process may have finished while this one waited
             if found is None:
-                _make(place, label, home, processes or workers.cores())
+                _make(clips, label, home, processes or cores())
                 found = Packed(home)
     return found
 
@@ -118,7 +119,7 @@ def _open(home: Path) -> Packed | None:
         return None
 
 
-def _make(place: Place, label: str, home: Path, processes: int) -> None:
+def _make(clips: ClipSet, label: str, home: Path, processes: int) -> None:
     for leftover in home.parent.glob(f".packing-{home.name}-*"):  # of a process that was killed
         shutil.rmtree(leftover)
     if home.exists():
@@ -128,12 +129,12 @@ def _make(place: Place, label: str, home: Path, processes: int) -> None:
     ) as scratch:
         folder = Path(scratch, "packed")
         folder.mkdir()
-        with _progress(f"NTU: packing {label}", len(place.names)) as report:
-            shards = workers.write_shards(place, Path(scratch), processes, report)
+        with _progress(f"NTU: packing {label}", len(clips.names)) as report:
+            shards = write_shards(clips, Path(scratch), processes, report)
         names = [name for shard in shards for name in shard.names]
         lengths = [length for shard in shards for length in shard.lengths]
         if not names:
-            raise DataError(f"none of the {len(place.names)} clips holds a body")
+            raise DataError(f"none of the {len(clips.names)} clips holds a body")
         digest = _join(folder / _FRAMES, [shard.path for shard in shards], sum(lengths))
         index: dict[str, Any] = {
             "version": VERSION,

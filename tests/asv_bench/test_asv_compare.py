@@ -19,7 +19,7 @@ VARIANTS = {
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
-    made = Repository(tmp_path_factory.mktemp("compared"), "models", "asv_bench")
+    made = Repository(tmp_path_factory.mktemp("compared"), "suite", "models", "asv_bench")
     made.commit("Base")
     made.git("tag", "base")
     for tag, line in VARIANTS.items():

@@ -46,7 +46,7 @@ def test_every_benchmark_runs_once(home: dict[str, str]):
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 def test_a_range_is_measured_and_old_commits_are_skipped(tmp_path: Path, home: dict[str, str]):
     Path(home["HOME"]).mkdir()
-    repository = Repository(tmp_path / "measured", "models", "asv_bench")
+    repository = Repository(tmp_path / "measured", "suite", "models", "asv_bench")
     zoo = repository.folder / "models"
     zoo.rename(tmp_path / "later")
     zoo.mkdir()

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.kernels import dispatch, reference
+from models import kernels
+from models.kernels.recurrence import RECURRENCES
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
 """Largest deviation from the float64 reference, relative to the largest entry of the tensor in question."""
@@ -75,16 +76,17 @@ class Operator:
 
 def _rnn(activation: str) -> Operator:
     def fused(u: Tensor, W_rec: Tensor, h0: Tensor) -> Tensor:
-        return dispatch.rnn_scan(u, W_rec, h0, activation, backend="fused")
+        return kernels.rnn_scan(u, W_rec, h0, activation, backend="fused")
 
     def plain(u: Tensor, W_rec: Tensor, h0: Tensor) -> Tensor:
-        return reference.rnn_scan(u, W_rec, h0, activation)
+        return RECURRENCES["rnn"].reference(u, W_rec, h0, activation)
 
     return Operator(f"rnn_{activation}", fused, plain, recurrent_arguments)
 
 
-def _fused(name: str) -> Callable[..., Any]:
-    return lambda **arguments: getattr(dispatch, name)(**arguments, backend="fused")
+def _operator(name: str, draw: Callable[..., Arguments]) -> Operator:
+    scan = getattr(kernels, f"{name}_scan")
+    return Operator(name, lambda **arguments: scan(**arguments, backend="fused"), RECURRENCES[name].reference, draw)
 
 
 OPERATORS = {
@@ -92,9 +94,9 @@ OPERATORS = {
     for operator in (
         _rnn("relu"),
         _rnn("tanh"),
-        Operator("indrnn", _fused("indrnn_scan"), reference.indrnn_scan, independent_arguments),
-        Operator("select", _fused("select_scan"), reference.select_scan, selective_arguments),
-        Operator("lstm", _fused("lstm_scan"), reference.lstm_scan, lstm_arguments),
+        _operator("indrnn", independent_arguments),
+        _operator("select", selective_arguments),
+        _operator("lstm", lstm_arguments),
     )
 }
 

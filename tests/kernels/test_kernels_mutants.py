@@ -9,8 +9,9 @@ import torch
 from kernels_ladder import OPERATORS, SIZES, TOLERANCE, errors, everything
 from torch import Tensor
 
-from models.kernels import cpu, reference
-from models.kernels.reference import min_max
+from models.kernels import cpu
+from models.kernels.select import reference
+from models.kernels.select.reference import min_max
 
 pytestmark = pytest.mark.skipif(not cpu.available(), reason="no compiler for the fused recurrences")
 

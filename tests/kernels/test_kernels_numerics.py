@@ -11,7 +11,8 @@ import torch
 from kernels_ladder import OPERATORS, SIZES, TOLERANCE, Operator, check, errors, everything
 from torch import Tensor
 
-from models.kernels import cpu, ops, reference
+from models.kernels import cpu
+from models.kernels.select.reference import MM_FLOOR
 
 GOLDEN = Path(__file__).with_name("kernels_golden.json")
 
@@ -222,12 +223,12 @@ def test_saturated_gates(dtype: torch.dtype) -> None:
     magnitudes = torch.cat([torch.logspace(-30, 4, 400, dtype=torch.float64), torch.tensor([0.0, float("inf")])])
     x = torch.cat([magnitudes, -magnitudes]).to(dtype)
     W, h0 = torch.zeros(1, 1, dtype=dtype), torch.zeros(len(x), 1, dtype=dtype)
-    found = ops.rnn_forward(x[None, :, None], W, h0, "tanh").flatten()
+    found = torch.ops.durnn.rnn_forward(x[None, :, None], W, h0, "tanh").flatten()
     few_ulp = {torch.float32: 4e-7, torch.float64: 1e-15}[dtype]
     torch.testing.assert_close(found, torch.tanh(x), rtol=few_ulp, atol=0)
     u = torch.zeros(1, len(x), 4, dtype=dtype)
     u[0, :, 0], u[0, :, 2] = x, float("inf")  # c = σ(x) · 1
-    c_last = ops.lstm_forward(u, torch.zeros(4, 1, dtype=dtype), h0, h0)[1].flatten()
+    c_last = torch.ops.durnn.lstm_forward(u, torch.zeros(4, 1, dtype=dtype), h0, h0)[1].flatten()
     smallest = {torch.float32: 1e-37, torch.float64: 1e-303}[dtype]  # σ(x) stops falling at x = −87, −700
     torch.testing.assert_close(c_last, torch.sigmoid(x), rtol=few_ulp, atol=smallest)
 
@@ -249,6 +250,6 @@ def test_min_max_floor_is_the_references() -> None:
     arguments["W_ss"].zero_()
     arguments["W_ls"].zero_()
     for width in (0.1, 1.0, 10.0):
-        arguments["b_s"] = reference.MM_FLOOR * width * torch.linspace(0, 1, 5, dtype=torch.float64)
+        arguments["b_s"] = MM_FLOOR * width * torch.linspace(0, 1, 5, dtype=torch.float64)
         operator = OPERATORS["select"]
         check(everything(operator.fused, arguments), everything(operator.plain, arguments), 1e-10)

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from kernels_ladder import OPERATORS, check, everything
 from torch import Tensor, nn
 
-from models.kernels import cpu, dispatch, ops, reference
+from models import kernels
+from models.kernels import cpu
+from models.kernels.recurrence import RECURRENCES
 
 pytestmark = pytest.mark.skipif(not cpu.available(), reason="no compiler for the fused recurrences")
 
@@ -29,8 +31,8 @@ def forward_sample(name: str, requires_grad: bool) -> tuple[Any, tuple]:
     arguments = OPERATORS[name].arguments(3, 2, 5, torch.float32).values()
     tensors = tuple(tensor.requires_grad_(requires_grad) for tensor in arguments)
     if name.startswith("rnn_"):
-        return ops.rnn_forward, (*tensors, name.removeprefix("rnn_"))
-    return getattr(ops, f"{name}_forward"), tensors
+        return torch.ops.durnn.rnn_forward.default, (*tensors, name.removeprefix("rnn_"))
+    return getattr(torch.ops.durnn, f"{name}_forward").default, tensors
 
 
 def backward_sample(name: str) -> tuple[Any, tuple]:
@@ -39,17 +41,26 @@ def backward_sample(name: str) -> tuple[Any, tuple]:
     output = forward(*arguments)
     if name.startswith("rnn_"):
         _u, W_rec, h0, activation = arguments
-        return ops.rnn_backward, (torch.randn_like(output), W_rec, h0, output, activation)
+        return torch.ops.durnn.rnn_backward.default, (torch.randn_like(output), W_rec, h0, output, activation)
     if name == "indrnn":
         _u, U, h0 = arguments
-        return ops.indrnn_backward, (torch.randn_like(output), U, h0, output)
+        return torch.ops.durnn.indrnn_backward.default, (torch.randn_like(output), U, h0, output)
     if name == "select":
         h_short, _W_ss, _b_s, _W_ls, W_s, U, _b_thre, _b_long, h0 = arguments
         y, S, scale = output
-        return ops.select_backward, (torch.randn_like(y), h_short, W_s, U, h0, y, S, scale)
+        return torch.ops.durnn.select_backward.default, (torch.randn_like(y), h_short, W_s, U, h0, y, S, scale)
     _u, W_rec, h0, c0 = arguments
     y, c_last, gates, cells = output
-    return ops.lstm_backward, (torch.randn_like(y), torch.randn_like(c_last), W_rec, h0, c0, y, gates, cells)
+    return torch.ops.durnn.lstm_backward.default, (
+        torch.randn_like(y),
+        torch.randn_like(c_last),
+        W_rec,
+        h0,
+        c0,
+        y,
+        gates,
+        cells,
+    )
 
 
 @pytest.mark.parametrize("name", OPERATORS)
@@ -72,12 +83,12 @@ class Network(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         h0 = x.new_zeros(x.shape[1:])
-        h = dispatch.rnn_scan(x, self.W, h0, "tanh", backend=self.backend)
-        h = dispatch.rnn_scan(h, self.W, h0, "relu", backend=self.backend)
-        h = h + dispatch.indrnn_scan(h, self.U, h0, backend=self.backend)
+        h = kernels.rnn_scan(x, self.W, h0, "tanh", backend=self.backend)
+        h = kernels.rnn_scan(h, self.W, h0, "relu", backend=self.backend)
+        h = h + kernels.indrnn_scan(h, self.U, h0, backend=self.backend)
         selection = (self.V, self.b, self.V, self.W, self.U, self.threshold, self.b)
-        h = h + dispatch.select_scan(h, *selection, h0, backend=self.backend)
-        y, c = dispatch.lstm_scan(h @ self.W_gates.T, self.W_gates, h0, h0, backend=self.backend)
+        h = h + kernels.select_scan(h, *selection, h0, backend=self.backend)
+        y, c = kernels.lstm_scan(h @ self.W_gates.T, self.W_gates, h0, h0, backend=self.backend)
         return y + c
 
 
@@ -160,7 +171,7 @@ def test_second_derivatives_are_refused() -> None:
 def call(name: str, arguments: dict[str, Any], **options: Any) -> Any:
     if name.startswith("rnn_"):
         options.setdefault("activation", name.removeprefix("rnn_"))
-    return getattr(dispatch, SCANS[name])(**arguments, **options)
+    return getattr(kernels, SCANS[name])(**arguments, **options)
 
 
 @pytest.mark.parametrize("backend", ["auto", "fused", "reference"])
@@ -194,13 +205,13 @@ def test_what_only_the_reference_can_do() -> None:
         call("indrnn", mixed, backend="fused")
     arguments = OPERATORS["select"].arguments(3, 2, 4)
     exact = call("select", arguments, exact_minmax=True)
-    assert torch.equal(exact, reference.select_scan(**arguments, exact_minmax=True))
+    assert torch.equal(exact, RECURRENCES["select"].reference(**arguments, exact_minmax=True))
     with pytest.raises(RuntimeError, match="lacks a form with exact_minmax=True"):
         call("select", arguments, exact_minmax=True, backend="fused")
     gru = {"u": torch.randn(3, 2, 12), "W_rec": torch.randn(12, 4), "b_new": torch.randn(4), "h0": torch.randn(2, 4)}
-    assert torch.equal(dispatch.gru_scan(**gru), reference.gru_scan(**gru))
+    assert torch.equal(kernels.gru_scan(**gru), RECURRENCES["gru"].reference(**gru))
     with pytest.raises(RuntimeError, match="lacks a form of gru_scan"):
-        dispatch.gru_scan(**gru, backend="fused")
+        kernels.gru_scan(**gru, backend="fused")
     on_meta = {name: tensor.to("meta") for name, tensor in OPERATORS["indrnn"].arguments(3, 2, 4).items()}
     assert call("indrnn", on_meta).device.type == "meta"
 

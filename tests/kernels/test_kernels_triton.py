@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -20,7 +21,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.kernels import reference
+from models.kernels.recurrence import RECURRENCES
 
 pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
 
@@ -109,7 +110,7 @@ def inputs(op: str, T: int, B: int, N: int, dtype: torch.dtype, seed: int = 0) -
 def by_reference(op: str, tensors: dict[str, Tensor], *options: Any) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
     """Outputs, the gradients drawn for them, and the gradients of all inputs, computed in float64."""
     leaves = {name: tensor.double().clone().requires_grad_() for name, tensor in tensors.items()}
-    outputs = getattr(reference, f"{op}_scan")(*leaves.values(), *options)
+    outputs = RECURRENCES[op].reference(*leaves.values(), *options)
     outputs = [outputs] if isinstance(outputs, Tensor) else list(outputs)
     generator = torch.Generator().manual_seed(99)
     dtype = next(iter(tensors.values())).dtype
@@ -126,13 +127,17 @@ def compare(names: list[str], got: list[Tensor], wanted: list[Tensor], tolerance
         assert worst <= tolerance * max(true.abs().max().item(), 1.0), f"{name}: off by {worst}"
 
 
+def directions(op: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """The Triton functions of a recurrence, imported in the worker."""
+    module = import_module(f"models.kernels.{op}.triton")
+    return module.forward, module.backward
+
+
 def forward_and_backward(op: str, size: tuple[int, int, int], dtype: torch.dtype, options: tuple, path: dict) -> None:
     """Calls both directions of one op and compares outputs, final states and all gradients."""
-    from models.kernels import triton_scan
-
     tensors = inputs(op, *size, dtype)
     outputs, grads, wanted = by_reference(op, tensors, *options)
-    forward, backward = getattr(triton_scan, f"{op}_forward"), getattr(triton_scan, f"{op}_backward")
+    forward, backward = directions(op)
     results = forward(*tensors.values(), *options, **path)
     x = tensors
     if op == "rnn":
@@ -182,15 +187,15 @@ def test_indrnn_equals_reference(run: Run, size: tuple[int, int, int], dtype: to
 
 def through_operators(op: str, options: tuple) -> None:
     """The registered operators, computed by Triton: gradients of all inputs by autograd, on strided inputs."""
-    from models.kernels import ops
+    from models.kernels.operators import IMPLEMENTATIONS
 
-    ops.IMPLEMENTATIONS["cpu"] = "models.kernels.triton_scan"
+    IMPLEMENTATIONS["cpu"] = "models.kernels.triton_scan"
     tensors = inputs(op, 3, 4, 5, torch.float64)
     outputs, grads, wanted = by_reference(op, tensors, *options)
     leaves = [
         torch.stack([tensor, tensor], dim=-1)[..., 0].requires_grad_() for tensor in tensors.values()
     ]  # every second element of its storage
-    results = getattr(ops, f"{op}_forward")(*leaves, *options)
+    results = getattr(torch.ops.durnn, f"{op}_forward")(*leaves, *options)
     results = [results] if isinstance(results, Tensor) else list(results)[: len(outputs)]
     got = torch.autograd.grad(results, leaves, grads)
     compare(["y", "c"][: len(results)], [result.detach() for result in results], outputs, 1e-10)
@@ -208,9 +213,9 @@ def test_operators_differentiate_through_triton(run: Run, op: str, options: tupl
 
 def difference_quotients(op: str, options: tuple) -> None:
     """``gradcheck`` of the operators; of select_scan only what is not cut by its definition."""
-    from models.kernels import ops
+    from models.kernels.operators import IMPLEMENTATIONS
 
-    ops.IMPLEMENTATIONS["cpu"] = "models.kernels.triton_scan"
+    IMPLEMENTATIONS["cpu"] = "models.kernels.triton_scan"
     tensors = inputs(op, 2, 1, 3 if op == "select" else 2, torch.float64, seed=3)
     if op == "select":  # what reaches y_t through S_t and mm's minimum and maximum is cut, so only T = 1 can agree
         tensors = {name: x[:1] if x.dim() == 3 else x for name, x in tensors.items()}
@@ -220,7 +225,7 @@ def difference_quotients(op: str, options: tuple) -> None:
     count = 2 if op == "lstm" else 1
 
     def call(*arguments: Tensor) -> Any:
-        result = getattr(ops, f"{op}_forward")(*arguments, *options)
+        result = getattr(torch.ops.durnn, f"{op}_forward")(*arguments, *options)
         return result if isinstance(result, Tensor) else result[:count]
 
     assert torch.autograd.gradcheck(call, leaves)
@@ -236,13 +241,11 @@ def test_gradients_equal_difference_quotients(run: Run, op: str, options: tuple)
 
 
 def nan_like_reference(op: str, options: tuple, resident: bool) -> None:
-    from models.kernels import triton_scan
-
     tensors = inputs(op, 3, 2, 5, torch.float32)
     tensors["h_short" if op == "select" else "u"][1, 0, 2] = torch.nan
     path = {} if op == "indrnn" else {"resident": resident}
-    results = getattr(triton_scan, f"{op}_forward")(*tensors.values(), *options, **path)
-    wanted = getattr(reference, f"{op}_scan")(*tensors.values(), *options)
+    results = directions(op)[0](*tensors.values(), *options, **path)
+    wanted = RECURRENCES[op].reference(*tensors.values(), *options)
     y, wanted = (x if isinstance(x, Tensor) else x[0] for x in (results, wanted))
     assert wanted[1:, 0].isnan().any()
     if op == "select":  # the reference's min and max spread NaN at once, the kernel's by the product with W_s
@@ -264,13 +267,11 @@ def test_divergence_shows_as_nan(run: Run, op: str, options: tuple, resident: bo
 
 def tanh_to_its_last_digits() -> None:
     """Relative error, since small values are where a careless formula for tanh loses its digits."""
-    from models.kernels import triton_scan
-
     sizes = torch.cat([torch.logspace(-12, 1.5, 60), torch.tensor([0.0, 0.0399, 0.0401, 200.0])]).double()
     for dtype, tolerance in ((torch.float32, 3e-6), (torch.float64, 1e-13)):
         u = torch.stack([sizes, -sizes]).to(dtype)[None]  # (1, 2, 64)
         W_rec, h0 = torch.zeros(64, 64, dtype=dtype), torch.zeros(2, 64, dtype=dtype)
-        y = triton_scan.rnn_forward(u, W_rec, h0, "tanh", resident=False)
+        y = directions("rnn")[0](u, W_rec, h0, "tanh", resident=False)
         torch.testing.assert_close(y, torch.tanh(u.double()).to(dtype), rtol=tolerance, atol=0)
 
 
@@ -279,12 +280,10 @@ def test_tanh_is_accurate_near_zero_and_far_away(run: Run) -> None:
 
 
 def same_bits_again() -> None:
-    from models.kernels import triton_scan
-
     for op in ("rnn", "indrnn", "select", "lstm"):
         x = inputs(op, 3, 18, 6, torch.float32)
         options = ("tanh",) if op == "rnn" else ()
-        first, again = (getattr(triton_scan, f"{op}_forward")(*x.values(), *options) for _ in range(2))
+        first, again = (directions(op)[0](*x.values(), *options) for _ in range(2))
         pairs = [(first, again)] if isinstance(first, Tensor) else zip(first, again, strict=True)
         assert all(torch.equal(a, b) for a, b in pairs)
 
@@ -295,14 +294,12 @@ def test_runs_are_bitwise_the_same(run: Run) -> None:
 
 def padded_channels_are_no_extremes() -> None:
     """All channels above 0, then all below: the zeros that pad them to 16 would be minimum, then maximum."""
-    from models.kernels import triton_scan
-
     for shift in (5.0, -5.0):
         x = inputs("select", 2, 3, 11, torch.float64)
         x["b_s"] += shift
         x["b_thre"].fill_(0.0)
         for resident in (True, False):
-            _y, S, scale = triton_scan.select_forward(*x.values(), resident=resident)
+            _y, S, scale = directions("select")[0](*x.values(), resident=resident)
             assert S.amin(-1).eq(0).all()
             torch.testing.assert_close(S.amax(-1), torch.ones(2, 3, dtype=torch.float64))
             v = x["h_short"][0] @ x["W_ss"].T + x["h0"] @ x["W_ls"].T + x["b_s"]
@@ -314,18 +311,16 @@ def test_padded_channels_are_neither_minimum_nor_maximum(run: Run) -> None:
 
 
 def no_samples() -> None:
-    from models.kernels import triton_scan
-
     for resident in (True, False):
         x = inputs("lstm", 2, 0, 3, torch.float32)
-        y, c, gates, cells = triton_scan.lstm_forward(*x.values(), resident=resident)
+        y, c, gates, cells = directions("lstm")[0](*x.values(), resident=resident)
         assert y.shape == (2, 0, 3)
-        grads = triton_scan.lstm_backward(y, c, x["W_rec"], x["h0"], x["c0"], y, gates, cells, resident=resident)
+        grads = directions("lstm")[1](y, c, x["W_rec"], x["h0"], x["c0"], y, gates, cells, resident=resident)
         assert grads[1].eq(0).all()
         x = inputs("select", 2, 0, 3, torch.float32)
-        y, S, scale = triton_scan.select_forward(*x.values(), resident=resident)
+        y, S, scale = directions("select")[0](*x.values(), resident=resident)
         assert y.shape == (2, 0, 3)
-        back = triton_scan.select_backward(y, x["h_short"], x["W_s"], x["U"], x["h0"], y, S, scale)
+        back = directions("select")[1](y, x["h_short"], x["W_s"], x["U"], x["h0"], y, S, scale)
         assert all(grad.eq(0).all() for grad in back)
 
 
@@ -335,6 +330,8 @@ def test_a_batch_of_nothing(run: Run) -> None:
 
 def chosen_paths() -> dict[str, Any]:
     from models.kernels import triton_common as common
+    from models.kernels.rnn.triton import ON_CHIP as RNN
+    from models.kernels.select.triton import ON_CHIP as SELECT
 
     chosen: dict[str, Any] = {"default": common.dot_precision(None, torch.float32)}
     torch.set_float32_matmul_precision("high")
@@ -342,11 +339,11 @@ def chosen_paths() -> dict[str, Any]:
     chosen["fp64"] = common.dot_precision(None, torch.float64)
     torch.set_float32_matmul_precision("highest")
     on_a100, on_rtx_4090 = 163 * 1024, 99 * 1024
-    chosen["100 units"] = common.fits_on_chip("select", 100, torch.float32, "ieee", on_a100)
-    chosen["130 units"] = common.fits_on_chip("select", 130, torch.float32, "ieee", on_a100)
-    chosen["100 units, less memory"] = common.fits_on_chip("select", 100, torch.float32, "ieee", on_rtx_4090)
-    chosen["rnn, less memory"] = common.fits_on_chip("rnn", 100, torch.float32, "ieee", on_rtx_4090)
-    chosen["16 units in fp64"] = common.fits_on_chip("select", 16, torch.float64, "ieee", on_a100)
+    chosen["100 units"] = SELECT.fits(100, torch.float32, "ieee", on_a100)
+    chosen["130 units"] = SELECT.fits(130, torch.float32, "ieee", on_a100)
+    chosen["100 units, less memory"] = SELECT.fits(100, torch.float32, "ieee", on_rtx_4090)
+    chosen["rnn, less memory"] = RNN.fits(100, torch.float32, "ieee", on_rtx_4090)
+    chosen["16 units in fp64"] = SELECT.fits(16, torch.float64, "ieee", on_a100)
     with pytest.raises(ValueError, match=r"precision must be None or one of ieee, tf32, tf32x3, got 'bf16'"):
         common.dot_precision("bf16", torch.float32)
     with pytest.raises(ValueError, match="take CUDA tensors, got one on meta"):
@@ -368,9 +365,9 @@ def test_precision_follows_torch_and_size_decides_the_path(run: Run) -> None:
 
 
 def is_available() -> bool:
-    from models.kernels import triton_scan
+    from models.kernels import triton_scan as implementation
 
-    return triton_scan.available()
+    return implementation.available()
 
 
 def test_available_tries_a_kernel(run: Run) -> None:
@@ -380,9 +377,9 @@ def test_available_tries_a_kernel(run: Run) -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_gpu_and_interpreter_it_says_so() -> None:
     program = (
-        "import torch; from models.kernels import triton_scan as s\n"
+        "import torch; from models.kernels import triton_scan as s; from models.kernels.indrnn import triton\n"
         "assert not s.available() and 'no CUDA GPU' in s.problem()\n"
-        "try: s.indrnn_forward(torch.zeros(1, 1, 1), torch.zeros(1), torch.zeros(1, 1))\n"
+        "try: triton.forward(torch.zeros(1, 1, 1), torch.zeros(1), torch.zeros(1, 1))\n"
         "except ValueError as error: print(error)"
     )
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
@@ -391,5 +388,5 @@ def test_without_gpu_and_interpreter_it_says_so() -> None:
 
 
 def test_importing_the_models_does_not_need_triton() -> None:
-    program = "import sys; sys.modules['triton'] = None; import models, models.kernels.ops"
+    program = "import sys; sys.modules['triton'] = None; import models, models.kernels.operators"
     subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

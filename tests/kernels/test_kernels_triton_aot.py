@@ -13,9 +13,9 @@ if find_spec("triton") is None:
 if os.environ.get("TRITON_INTERPRET") == "1":
     pytest.skip("kernels cannot be compiled with TRITON_INTERPRET=1", allow_module_level=True)
 
-from models.kernels import triton_aot, triton_lstm
+from models.kernels import triton_aot
+from models.kernels.lstm import triton as lstm
 from models.kernels.triton_aot import SHARED_LIMIT, Case, compile_case, resident_cases, step_cases
-from models.kernels.triton_common import shared_bytes
 
 both_targets = pytest.mark.parametrize("capability", triton_aot.CAPABILITIES, ids=lambda c: f"sm_{c}")
 
@@ -38,7 +38,9 @@ def check_resident(case: Case, capability: int) -> None:
     assert used.spilled == 0
     assert 0 < used.registers <= 255
     op = case.kernel.__name__.split("_")[0]
-    bound = shared_bytes(op, case.constants["BLOCK_N"], case.kind)
+    on_chip = triton_aot.kernels()[op].on_chip
+    assert on_chip is not None
+    bound = on_chip.shared_bytes(case.constants["BLOCK_N"], case.kind)
     assert 0 < used.shared <= bound <= SHARED_LIMIT[capability]
     assert used.cubin[:4] == b"\x7fELF"
     assert f".target sm_{capability}" in used.ptx
@@ -68,8 +70,8 @@ def test_no_resident_kernel_spills(case: Case, capability: int) -> None:
 
 
 def test_spills_are_seen_where_they_are_known() -> None:
-    """TF32x3 products of an LSTM of 50 units are beyond ``RESIDENT_UNITS`` for a reason."""
-    case = triton_aot.resident_case(triton_lstm.lstm_backward_resident, "lstm", "tf32x3", units=50)
+    """TF32x3 products of an LSTM of 50 units are beyond ``ON_CHIP`` for a reason."""
+    case = triton_aot.resident_case(lstm.lstm_backward_resident, lstm.ON_CHIP, "tf32x3", units=50)
     assert compile_case(case, 80).spilled > 0
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import tasks
-from tasks import download, orders
+from tasks import download, mnist, orders
 from tasks.sources import MNIST_FILES
 
 
@@ -149,6 +149,15 @@ def test_unknown_orders_are_refused_before_any_download(name: str, monkeypatch) 
     monkeypatch.setattr(download, "load", lambda *_: pytest.fail("asked for data"))
     with pytest.raises(ValueError, match=r"not a known pixel order; there are: rowwise, exprnn"):
         tasks.build("pmnist", permutation=name)
+
+
+@pytest.mark.parametrize("option", ["scaling", "validation"])
+@pytest.mark.parametrize("name", ["mnist", "pmnist"])
+def test_no_bad_option_costs_a_download(name: str, option: str, monkeypatch) -> None:
+    monkeypatch.setattr(download, "load", lambda *_: pytest.fail("asked for data"))
+    mnist._read.cache_clear()
+    with pytest.raises(ValueError, match=f"^{option}='wrong' must be one of: "):
+        tasks.build(name, **{option: "wrong"})
 
 
 def test_other_bad_options(contents) -> None:

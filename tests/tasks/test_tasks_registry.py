@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import tasks
+from tasks import registry
 from tasks.download import DataError
 
 # NTU has its own tests: it needs files that cannot be fetched
@@ -25,6 +26,12 @@ def build(name: str, **options: object) -> tasks.Task:
         return tasks.build(name, **(SMALL.get(name, {}) | options))
     except DataError as error:
         pytest.skip(f"no source of {name} answered: {error}")
+
+
+class Stub(tasks.Task):
+    """The least that is a task."""
+
+    count = batches_per_epoch = definition = _batches = to_dataset = picture = lambda self, *args: {}
 
 
 def digest(batches) -> str:
@@ -41,7 +48,7 @@ def some(task: tasks.Task, split: str, batch_size: int, start: int = 0, count: i
 
 def test_names_are_known_and_an_unknown_name_gets_the_nearest() -> None:
     assert {"adding", "mnist", "pmnist", "ptb-c", "mnist-synthetic", "ptb-c-synthetic"} <= set(tasks.names())
-    with pytest.raises(ValueError, match=r"'pminst'.*nearest names are: .*pmnist"):
+    with pytest.raises(ValueError, match=r"no task 'pminst'; did you mean 'pmnist'"):
         tasks.build("pminst")
 
 
@@ -56,11 +63,67 @@ def test_a_name_cannot_be_registered_twice() -> None:
         tasks.register("adding")(lambda: None)
 
 
+def test_names_with_presets_share_a_factory_and_show_only_what_is_left_to_choose() -> None:
+    assert list(tasks.options("mnist")) == ["scaling", "validation", "data_folder"]
+    assert list(tasks.options("pmnist")) == ["permutation", "scaling", "validation", "data_folder"]
+    with pytest.raises(ValueError, match=r"'mnist' has no option 'permutation'; its options are: scaling"):
+        tasks.build("mnist", permutation="exprnn")
+
+
+def test_a_class_that_hands_options_on_has_its_parents_options(monkeypatch) -> None:
+    class Parent(Stub):
+        def __init__(self, given: int, *, colour: str = "red", size: int = 3) -> None:
+            self.made = (given, colour, size)
+
+    class Child(Parent):
+        """A child.
+
+        More of it.
+        """
+
+        def __init__(self, kind: str, shape: str = "round", **options: object) -> None:
+            super().__init__(7, **options)
+            self.kind_and_shape = kind, shape
+
+    monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    tasks.register("child-a", kind="a")(Child)
+    tasks.register("child-b", kind="b", summary="Another.", stands_in_for="child-a")(Child)
+    assert tasks.options("child-a") == {"shape": "round", "colour": "red", "size": 3} == tasks.options("child-b")
+    assert (registry.summary("child-a"), registry.summary("child-b")) == ("A child.", "Another.")
+    task = tasks.build("child-b", size=5)
+    assert (task.made, task.kind_and_shape) == ((7, "red", 5), ("b", "round"))
+    with pytest.raises(ValueError, match="no option 'given'; its options are: shape, colour, size"):
+        tasks.build("child-a", given=1)
+    assert (tasks.standin_of("child-a"), tasks.standin_of("child-b")) == ("child-b", None)
+    assert (tasks.stands_in_for("child-a"), tasks.stands_in_for("child-b")) == (None, "child-a")
+
+
+def test_every_task_with_data_of_its_own_has_a_stand_in() -> None:
+    pairs = {name: tasks.standin_of(name) for name in tasks.names()}
+    assert {name: standin for name, standin in pairs.items() if standin} == {
+        "mnist": "mnist-synthetic",
+        "pmnist": "pmnist-synthetic",
+        "ptb-c": "ptb-c-synthetic",
+        "ntu-cs": "ntu-cs-synthetic",
+        "ntu-cv": "ntu-cv-synthetic",
+    }
+    assert tasks.standin_of("no such task") is None
+
+
+def test_a_batch_is_unpacked_with_or_without_a_mask() -> None:
+    x, y = torch.zeros(3, 2, 1), torch.zeros(2)
+    mask = torch.ones(3, 2, dtype=torch.bool)
+    assert tasks.unpack((x, y)) == (x, y, None)
+    assert tasks.unpack((x, y, mask)) == (x, y, mask)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_attributes_and_batches_have_the_promised_shapes(name: str) -> None:
     task = build(name)
     assert task.name.startswith(name)
-    assert task.is_standin == name.endswith("-synthetic")
+    assert task.is_standin == (tasks.stands_in_for(name) is not None)
+    assert task.partial == ""
+    assert not task.masked
     assert len(task.fingerprint) == 64
     int(task.fingerprint, 16)
     for split in task.splits:

@@ -1,0 +1,45 @@
+// What the backward loops share: sums over the batch and over slabs, pieces of a sequence, an elementwise reverse step.
+#pragma once
+
+#include "product.h"
+#include "slabs.h"
+
+namespace durnn {
+
+// Sum over the batch in ascending order: per-sample sums make it independent of the slabs.
+template <class T>
+void sum_samples(const T* per_sample, T* total, Index B, Index N) {
+    std::memset(total, 0, std::size_t(N) * sizeof(T));
+    for (Index b = 0; b < B; ++b)
+        for (Index n = 0; n < N; ++n) total[n] += per_sample[b * N + n];
+}
+
+// The (N, N) matrices that the slabs added up, in the order of the slabs; parts: (slabs, N, ld)
+template <class T>
+void sum_slabs(const T* parts, Index ld, T* total, Index slabs, Index N) {
+    std::memset(total, 0, std::size_t(N * N) * sizeof(T));
+    for (Index row = 0; row < slabs * N; ++row)
+        for (Index n = 0; n < N; ++n) total[row % N * N + n] += parts[row * ld + n];
+}
+
+// Steps of a piece of a slab: enough rows for the products of its gradients, few enough for the cache.
+inline Index piece_steps(Index steps, Index B, Index slabs) {
+    constexpr Index rows = 128;
+    return std::min(steps, std::max(Index(1), rows * slabs / std::max(Index(1), B)));
+}
+
+// One sample's step of g_t = [y_t > 0] ∘ (grad_y_t + U ∘ g_{t+1}); `carried` holds U ∘ g_{t+1} and then U ∘ g_t.
+template <class T, class Store>
+inline void reverse_step(const T* grad_y, const T* U, const T* y, const T* before, T* carried, T* sum_U, T* sum_b,
+                         Index N, Store put) {
+    for_vectors<T>(N, [=](Index n, auto lanes) {
+        const Vector<T> in = load<T>(grad_y + n, lanes) + load<T>(carried + n, lanes);
+        const Vector<T> g = where_positive(load<T>(y + n, lanes), in);
+        store<T>(carried + n, g * load<T>(U + n, lanes), lanes);
+        store<T>(sum_U + n, load<T>(sum_U + n, lanes) + g * load<T>(before + n, lanes), lanes);
+        if (sum_b) store<T>(sum_b + n, load<T>(sum_b + n, lanes) + g, lanes);
+        put(n, g, lanes);
+    });
+}
+
+}  // namespace durnn

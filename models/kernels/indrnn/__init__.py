@@ -1,0 +1,1 @@
+"""A recurrence whose units see only themselves."""

@@ -1,0 +1,24 @@
+"""``indrnn_scan`` as an operator."""
+# mypy: disable-error-code="empty-body"
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from torch import Tensor
+
+from models.kernels.indrnn import reference
+from models.kernels.recurrence import recurrence
+
+
+@recurrence(reference.indrnn_scan, outputs={"y": "T B N"}, saved=("U", "h0", "y"))
+def indrnn_scan(
+    u: Annotated[Tensor, "T B N"],
+    U: Annotated[Tensor, "N"],
+    h0: Annotated[Tensor, "B N"],
+    backend: str = "auto",
+) -> Tensor:
+    """``y_t = relu(u_t + U ∘ y_{t-1})``, ``y_{-1} = h0``.
+
+    Backward: ``g_t = [y_t > 0] ∘ (grad_y_t + U ∘ g_{t+1})``; grad_u = g, grad_U = Σ g_t ∘ y_{t-1}, grad_h0 = U ∘ g_0.
+    """

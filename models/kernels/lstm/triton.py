@@ -1,0 +1,259 @@
+"""Triton path of ``lstm_scan``, gates in torch's order i, f, g, o.
+
+Verified in Triton's interpreter against the reference and compiled ahead of time for sm_80 and sm_90; it has not
+run on hardware. Arguments and results are those of the operators that ``op.py`` declares.
+"""
+# mypy: disable-error-code="no-untyped-def"
+# Kernels take pointers and constexprs, which have no Python types; every function a caller sees is annotated.
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from models.kernels.operators import weight_gradient
+from models.kernels.triton_common import (
+    BLOCK_B,
+    ELEMENTS,
+    Kernels,
+    OnChip,
+    dot_precision,
+    launching,
+    load_weight,
+    multiply_add,
+    padded,
+    programs,
+    sigmoid,
+    tanh,
+    warps,
+)
+
+ON_CHIP = OnChip(weights=4, units={"tf32": 64, "tf32x3": 32, "ieee": 64})
+
+
+@triton.jit
+def load_gates(gates, at, N, mask):
+    """The four gates of each unit; ``at`` is where gate i stands."""
+    return (
+        tl.load(gates + at, mask=mask, other=0.0),
+        tl.load(gates + at + N, mask=mask, other=0.0),
+        tl.load(gates + at + 2 * N, mask=mask, other=0.0),
+        tl.load(gates + at + 3 * N, mask=mask, other=0.0),
+    )
+
+
+@triton.jit
+def store_gates(gates, at, N, i, f, g, o, mask):
+    tl.store(gates + at, i, mask=mask)
+    tl.store(gates + at + N, f, mask=mask)
+    tl.store(gates + at + 2 * N, g, mask=mask)
+    tl.store(gates + at + 3 * N, o, mask=mask)
+
+
+@triton.jit
+def cell_forward(i, f, g, o, c):
+    """Pre-activations and c_{t-1} -> σ(i), σ(f), tanh(g), σ(o), c_t, y_t"""
+    i, f, g, o = sigmoid(i), sigmoid(f), tanh(g), sigmoid(o)
+    c = f * c + i * g
+    return i, f, g, o, c, o * tanh(c)
+
+
+@triton.jit
+def cell_backward(i, f, g, o, c_before, c, grad_y, grad_c):
+    """Gradients of the pre-activations i, f, g, o and of c_{t-1}, from those of y_t and c_t and the active gates."""
+    tanh_c = tanh(c)
+    grad_c += grad_y * o * (1 - tanh_c * tanh_c)
+    grad_i = grad_c * g * i * (1 - i)
+    grad_f = grad_c * c_before * f * (1 - f)
+    grad_g = grad_c * i * (1 - g * g)
+    grad_o = grad_y * tanh_c * o * (1 - o)
+    return grad_i, grad_f, grad_g, grad_o, grad_c * f
+
+
+@triton.jit(do_not_specialize=["T"])
+def lstm_forward_resident(
+    u, W_rec, h0, c0, y, c_last, gates, cells, T, B, N,
+    BLOCK_B: tl.constexpr, BLOCK_N: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    rows = tl.program_id(0) * BLOCK_B + tl.arange(0, BLOCK_B)[:, None]
+    columns = tl.arange(0, BLOCK_N)[None, :]
+    inside = (rows < B) & (columns < N)
+    at = rows * N + columns
+    at_gates = rows * 4 * N + columns
+    W_i = load_weight(W_rec, 0, N, BLOCK_N, True, PRECISION)
+    W_f = load_weight(W_rec, N, N, BLOCK_N, True, PRECISION)
+    W_g = load_weight(W_rec, 2 * N, N, BLOCK_N, True, PRECISION)
+    W_o = load_weight(W_rec, 3 * N, N, BLOCK_N, True, PRECISION)
+    h = tl.load(h0 + at, mask=inside, other=0.0)  # (BLOCK_B, BLOCK_N)
+    c = tl.load(c0 + at, mask=inside, other=0.0)
+    i, f, g, o = load_gates(u, at_gates, N, inside)
+    for t in range(T):
+        u += 4 * B * N
+        next_i, next_f, next_g, next_o = load_gates(u, at_gates, N, inside & (t + 1 < T))
+        i = multiply_add(h, W_i, i, PRECISION, BLOCK_B, BLOCK_N)
+        f = multiply_add(h, W_f, f, PRECISION, BLOCK_B, BLOCK_N)
+        g = multiply_add(h, W_g, g, PRECISION, BLOCK_B, BLOCK_N)
+        o = multiply_add(h, W_o, o, PRECISION, BLOCK_B, BLOCK_N)
+        i, f, g, o, c, h = cell_forward(i, f, g, o, c)
+        store_gates(gates, at_gates, N, i, f, g, o, inside)
+        tl.store(cells + at, c, mask=inside)
+        tl.store(y + at, h, mask=inside)
+        gates += 4 * B * N
+        cells += B * N
+        y += B * N
+        i, f, g, o = next_i, next_f, next_g, next_o
+    tl.store(c_last + at, c, mask=inside)
+
+
+@triton.jit(do_not_specialize=["T"])
+def lstm_backward_resident(
+    grad_y, grad_c_last, W_rec, c0, gates, cells, grad_u, grad_h0, grad_c0, T, B, N,
+    BLOCK_B: tl.constexpr, BLOCK_N: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    rows = tl.program_id(0) * BLOCK_B + tl.arange(0, BLOCK_B)[:, None]
+    columns = tl.arange(0, BLOCK_N)[None, :]
+    inside = (rows < B) & (columns < N)
+    at = rows * N + columns
+    at_gates = rows * 4 * N + columns
+    W_i = load_weight(W_rec, 0, N, BLOCK_N, False, PRECISION)
+    W_f = load_weight(W_rec, N, N, BLOCK_N, False, PRECISION)
+    W_g = load_weight(W_rec, 2 * N, N, BLOCK_N, False, PRECISION)
+    W_o = load_weight(W_rec, 3 * N, N, BLOCK_N, False, PRECISION)
+    last = (T - 1).to(tl.int64) * B * N
+    grad_y += last
+    cells += last
+    gates += 4 * last
+    grad_u += 4 * last
+    grad = tl.load(grad_y + at, mask=inside, other=0.0)  # of y_t, (BLOCK_B, BLOCK_N)
+    grad_c = tl.load(grad_c_last + at, mask=inside, other=0.0)
+    c = tl.load(cells + at, mask=inside, other=0.0)
+    for t in range(T):
+        grad_y -= B * N
+        cells -= B * N
+        more = inside & (t + 1 < T)
+        i, f, g, o = load_gates(gates, at_gates, N, inside)
+        grad_y_next = tl.load(grad_y + at, mask=more, other=0.0)
+        c_before = tl.load(cells + at, mask=more, other=0.0)
+        c_before += tl.load(c0 + at, mask=inside & (t + 1 == T), other=0.0)
+        grad_i, grad_f, grad_g, grad_o, grad_c = cell_backward(i, f, g, o, c_before, c, grad, grad_c)
+        store_gates(grad_u, at_gates, N, grad_i, grad_f, grad_g, grad_o, inside)
+        grad = multiply_add(grad_i, W_i, grad_y_next, PRECISION, BLOCK_B, BLOCK_N)  # at the last step: of h0
+        grad = multiply_add(grad_f, W_f, grad, PRECISION, BLOCK_B, BLOCK_N)
+        grad = multiply_add(grad_g, W_g, grad, PRECISION, BLOCK_B, BLOCK_N)
+        grad = multiply_add(grad_o, W_o, grad, PRECISION, BLOCK_B, BLOCK_N)
+        c = c_before
+        gates -= 4 * B * N
+        grad_u -= 4 * B * N
+    tl.store(grad_h0 + at, grad, mask=inside)
+    tl.store(grad_c0 + at, grad_c, mask=inside)
+
+
+@triton.jit
+def lstm_forward_step(product, u_t, c_before, y_t, gates_t, c_t, elements, N, ELEMENTS: tl.constexpr):
+    at = tl.program_id(0) * ELEMENTS + tl.arange(0, ELEMENTS)
+    inside = at < elements
+    at_gates = at // N * 4 * N + at % N
+    v_i, v_f, v_g, v_o = load_gates(product, at_gates, N, inside)
+    u_i, u_f, u_g, u_o = load_gates(u_t, at_gates, N, inside)
+    c = tl.load(c_before + at, mask=inside, other=0.0)
+    i, f, g, o, c, y = cell_forward(u_i + v_i, u_f + v_f, u_g + v_g, u_o + v_o, c)
+    store_gates(gates_t, at_gates, N, i, f, g, o, inside)
+    tl.store(c_t + at, c, mask=inside)
+    tl.store(y_t + at, y, mask=inside)
+
+
+@triton.jit
+def lstm_backward_step(
+    product, grad_y_t, gates_t, c_before, c_t, grad_c, grad_u_t, elements, N, ELEMENTS: tl.constexpr
+):
+    """``product`` is the gradient of y_t from step t + 1; grad_c goes from c_t's to c_{t-1}'s in place."""
+    at = tl.program_id(0) * ELEMENTS + tl.arange(0, ELEMENTS)
+    inside = at < elements
+    at_gates = at // N * 4 * N + at % N
+    i, f, g, o = load_gates(gates_t, at_gates, N, inside)
+    before, c = tl.load(c_before + at, mask=inside, other=0.0), tl.load(c_t + at, mask=inside, other=0.0)
+    grad = tl.load(product + at, mask=inside, other=0.0) + tl.load(grad_y_t + at, mask=inside, other=0.0)
+    carried = tl.load(grad_c + at, mask=inside, other=0.0)
+    grad_i, grad_f, grad_g, grad_o, carried = cell_backward(i, f, g, o, before, c, grad, carried)
+    store_gates(grad_u_t, at_gates, N, grad_i, grad_f, grad_g, grad_o, inside)
+    tl.store(grad_c + at, carried, mask=inside)
+
+
+def forward(
+    u: Tensor,
+    W_rec: Tensor,
+    h0: Tensor,
+    c0: Tensor,
+    *,
+    precision: str | None = None,
+    resident: bool | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """u: (T, B, 4N), W_rec: (4N, N), h0, c0: (B, N) -> y (T, B, N), last cell (B, N), gates (T, B, 4N), cells (T, B, N)
+
+    precision: of the products inside the kernel, ``triton_common.dot_precision``; ``torch.mm`` has its own switch.
+    resident: whether the weights stay on chip for the whole sequence; ``None`` decides by size.
+    """
+    T, (B, N) = len(u), h0.shape
+    precision = dot_precision(precision, u.dtype)
+    y, cells, gates = u.new_empty(T, B, N), u.new_empty(T, B, N), torch.empty_like(u)
+    c_last = torch.empty_like(c0)
+    with launching(u):
+        if ON_CHIP.holds(N, u, precision) if resident is None else resident:
+            lstm_forward_resident[programs(B, BLOCK_B)](
+                u, W_rec, h0, c0, y, c_last, gates, cells, T, B, N, BLOCK_B, padded(N), precision,
+                num_warps=warps(padded(N)), num_stages=1,
+            )  # fmt: skip
+            return y, c_last, gates, cells
+        product, h, c = torch.empty_like(u[0]), h0, c0
+        for t in range(T):
+            torch.mm(h, W_rec.T, out=product)  # (B, 4N)
+            lstm_forward_step[programs(B * N, ELEMENTS)](product, u[t], c, y[t], gates[t], cells[t], B * N, N, ELEMENTS)
+            h, c = y[t], cells[t]
+    return y, c_last.copy_(c), gates, cells
+
+
+def backward(
+    grad_y: Tensor,
+    grad_c: Tensor,
+    W_rec: Tensor,
+    h0: Tensor,
+    c0: Tensor,
+    y: Tensor,
+    gates: Tensor,
+    cells: Tensor,
+    *,
+    precision: str | None = None,
+    resident: bool | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """grad_y: (T, B, N), grad_c: (B, N) of the last cell -> grad_u (T, B, 4N), grad_W_rec (4N, N), grad_h0, grad_c0
+
+    precision, resident: as in ``forward``.
+    """
+    T, B, N = y.shape
+    precision = dot_precision(precision, y.dtype)
+    grad_u, grad_h0, grad_c0 = torch.empty_like(gates), torch.empty_like(h0), torch.empty_like(c0)
+    with launching(y):
+        if ON_CHIP.holds(N, y, precision) if resident is None else resident:
+            lstm_backward_resident[programs(B, BLOCK_B)](
+                grad_y, grad_c, W_rec, c0, gates, cells, grad_u, grad_h0, grad_c0, T, B, N,
+                BLOCK_B, padded(N), precision, num_warps=warps(padded(N)), num_stages=1,
+            )  # fmt: skip
+        else:
+            grad_h0.zero_()  # carries the gradient of y_t from step t + 1 to step t
+            grad_c0.copy_(grad_c)  # and that of c_t
+            for t in reversed(range(T)):
+                lstm_backward_step[programs(B * N, ELEMENTS)](
+                    grad_h0, grad_y[t], gates[t], cells[t - 1] if t else c0, cells[t], grad_c0, grad_u[t],
+                    B * N, N, ELEMENTS,
+                )  # fmt: skip
+                torch.mm(grad_u[t], W_rec, out=grad_h0)
+    return grad_u, weight_gradient(grad_u, y, h0), grad_h0, grad_c0
+
+
+KERNELS = Kernels(
+    ON_CHIP,
+    resident=(lstm_forward_resident, lstm_backward_resident),
+    elements=(lstm_forward_step, lstm_backward_step),
+)

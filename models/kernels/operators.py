@@ -1,0 +1,120 @@
+"""One direction of a fused recurrence as a torch operator, independent of who computes it.
+
+An operator takes named tensors and words (such as an activation) and returns named tensors; shapes are letters. It is
+computed by the implementation of the tensors' device, ``IMPLEMENTATIONS``, which gets contiguous, checked tensors of
+one dtype (float32 or float64) on one device and returns newly allocated contiguous ones.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, cast
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from models.kernels.checks import Letters, Shapes, check_same_kind, check_shapes, check_word, shape_of, sizes_of
+
+IMPLEMENTATIONS: dict[str, str] = {"cpu": "models.kernels.cpu", "cuda": "models.kernels.triton_scan"}
+"""Device type -> module with the functions of ``Implementation``."""
+
+DTYPES = (torch.float32, torch.float64)
+
+
+class Implementation(Protocol):
+    """Who computes the operators on a kind of device."""
+
+    def compute(self, operator: Operator, tensors: Sequence[Tensor], words: Sequence[str]) -> tuple[Tensor, ...]:
+        """The outputs of an operator, in order."""
+
+    def problem(self) -> str | None:
+        """Why this cannot be used here, in one sentence; None if it can."""
+
+
+def implementation(device_type: str) -> Implementation:
+    """Who computes the fused recurrences on a device; ValueError if nobody does."""
+    if device_type not in IMPLEMENTATIONS:
+        raise ValueError(f"no fused recurrences for device type {device_type!r}; use backend='reference'.")
+    return cast(Implementation, importlib.import_module(IMPLEMENTATIONS[device_type]))
+
+
+class Operator:
+    """``durnn::<recurrence>_<direction>``.
+
+    label: what error messages begin with. words: option -> what it may be, at most one option. products: products of a
+    sample's units with an (N, N) matrix in one step, 0 if the loop is elementwise. constants: numbers that the C++ loop
+    takes besides tensors and sizes. by_blas: gradients that the C++ loop leaves out, see ``weight_gradient``.
+    """
+
+    def __init__(
+        self,
+        recurrence: str,
+        direction: str,
+        label: str,
+        inputs: Shapes,
+        outputs: Shapes,
+        words: Mapping[str, Letters],
+        products: int,
+        constants: tuple[float, ...] = (),
+        by_blas: Mapping[str, str] | None = None,
+    ) -> None:
+        self.recurrence, self.direction, self.label = recurrence, direction, label
+        self.name = f"{recurrence}_{direction}"
+        self.inputs, self.outputs, self.words = inputs, outputs, words
+        self.products, self.constants, self.by_blas = products, constants, dict(by_blas or {})
+        taken = ", ".join([*(f"Tensor {name}" for name in inputs), *(f"str {option}" for option in words)])
+        made = "Tensor" if len(outputs) == 1 else f"({', '.join('Tensor' for _ in outputs)})"
+        self.call = torch.library.custom_op(
+            f"durnn::{self.name}", self._compute, mutates_args=(), schema=f"({taken}) -> {made}"
+        )
+        self.call.register_fake(self._fake)
+
+    def _compute(self, *arguments: Any) -> Tensor | tuple[Tensor, ...]:
+        tensors, words = self._checked(arguments)
+        if in_forward_mode():
+            raise RuntimeError(f"{self.label}: the fused recurrences have no forward-mode derivative.")
+        with torch.no_grad():
+            contiguous = [tensor.contiguous() for tensor in tensors]
+            return _unwrapped(implementation(tensors[0].device.type).compute(self, contiguous, words))
+
+    def _fake(self, *arguments: Any) -> Tensor | tuple[Tensor, ...]:
+        tensors, _words = self._checked(arguments)
+        sizes = self.sizes(tensors)
+        return _unwrapped(tuple(tensors[0].new_empty(shape_of(letters, sizes)) for letters in self.outputs.values()))
+
+    def sizes(self, tensors: Sequence[Tensor]) -> Mapping[str, int]:
+        return sizes_of(self.inputs, dict(zip(self.inputs, tensors, strict=True)))
+
+    def _checked(self, arguments: tuple[Any, ...]) -> tuple[tuple[Tensor, ...], tuple[str, ...]]:
+        tensors, words = arguments[: len(self.inputs)], arguments[len(self.inputs) :]
+        named = dict(zip(self.inputs, tensors, strict=True))
+        check_shapes(self.label, self.inputs, named)
+        check_same_kind(self.label, named)
+        if tensors[0].dtype not in DTYPES:
+            raise ValueError(
+                f"{self.label}: the fused recurrences take float32 or float64, got {tensors[0].dtype}; use "
+                "backend='reference'."
+            )
+        for (option, allowed), word in zip(self.words.items(), words, strict=True):
+            check_word(self.label, option, word, allowed)
+        return tensors, words
+
+
+def _unwrapped(results: tuple[Tensor, ...]) -> Tensor | tuple[Tensor, ...]:
+    return results[0] if len(results) == 1 else results
+
+
+def in_forward_mode() -> bool:
+    """True inside ``torch.func.jvp``, ``jacfwd`` and ``forward_ad.dual_level``: tangents do not reach an operator."""
+    return forward_ad._current_level >= 0
+
+
+def weight_gradient(grad: Tensor, y: Tensor, h0: Tensor) -> Tensor:
+    """``Σ_t grad_t y_{t-1}ᵀ`` with ``y_{-1} = h0``, without copying the sequence.
+
+    grad: (T, B, M), y: (T, B, N), h0: (B, N) -> (M, N)
+    """
+    total = torch.mm(grad[0].T, h0)
+    return total.addmm_(grad[1:].flatten(0, 1).T, y[:-1].flatten(0, 1)) if len(grad) > 1 else total

@@ -1,0 +1,1 @@
+"""Elman's recurrence with a full recurrent matrix."""

@@ -1,0 +1,90 @@
+// The loops of reference.py, each thread owning a slab of the batch for the whole sequence.
+// Arguments as declared in op.py; y_{-1} is h0.
+#pragma once
+
+#include "exports.h"
+#include "gradients.h"
+
+namespace durnn {
+
+// y_t = act(u_t + W_rec y_{t-1})
+template <class T, bool Tanh>
+void rnn_forward(const T* u, const T* W_rec, const T* h0, T* y, Index steps, Index B, Index N, Index threads) {
+    const Index ld = padded<T>(N);
+    Packed<T> weights({W_rec}, N, N, 1, N);
+    Buffer<T> state(B * ld), sums(B * ld);
+    for_slabs(B, threads, [&, u, h0, y](Index, Index first, Index last) {
+        T *h = state.data() + first * ld, *z = sums.data() + first * ld;
+        const Index rows = last - first;
+        for (Index b = 0; b < rows; ++b) std::memcpy(h + b * ld, h0 + (first + b) * N, std::size_t(N) * sizeof(T));
+        for (Index t = 0; t < steps; ++t) {
+            Ahead ahead;
+            ahead.add(u + (t * B + first) * N, rows * N);
+            ahead.add(y + (t * B + first) * N, rows * N);
+            product<T>(h, ld, rows, weights, z, ld, ahead);
+            for (Index b = 0; b < rows; ++b) {
+                const Index at = (t * B + first + b) * N;
+                const T *in = u + at, *sum = z + b * ld;
+                T *state = h + b * ld, *out = y + at;
+                for_vectors<T>(N, [=](Index n, auto lanes) {
+                    Vector<T> v = load<T>(in + n, lanes) + load<T>(sum + n);
+                    v = Tanh ? tanh<T>(v) : relu(v);
+                    store<T>(state + n, v, lanes);
+                    store<T>(out + n, v, lanes);
+                });
+            }
+        }
+    });
+}
+
+// g_t = act'(y_t) ∘ (grad_y_t + W_recᵀ g_{t+1}) -> grad_u = g, grad_W_rec = Σ g_t y_{t-1}ᵀ, grad_h0 = W_recᵀ g_0
+template <class T, bool Tanh>
+void rnn_backward(const T* grad_y, const T* W_rec, const T* h0, const T* y, T* grad_u, T* grad_W_rec, T* grad_h0,
+                  Index steps, Index B, Index N, Index threads) {
+    const Index ld = padded<T>(N), slabs = slab_count(B, threads);
+    Packed<T> weights({W_rec}, N, N, N, 1);
+    const Index span = piece_steps(steps, B, slabs);
+    Buffer<T> sums(B * ld), gradients(slabs * N * ld), scratch(2 * span * B * ld);
+    for_slabs(B, threads, [&, grad_y, h0, y, grad_u, grad_h0](Index slab, Index first, Index last) {
+        const Index rows = last - first;
+        T *g = scratch.data() + 2 * span * first * ld, *befores = g + span * rows * ld, *z = sums.data() + first * ld;
+        for (Index to = steps; to > 0; to -= span) {
+            const Index from = std::max(to - span, Index(0));
+            for (Index t = to - 1; t >= from; --t) {
+                T *g_t = g + (t - from) * rows * ld, *before_t = befores + (t - from) * rows * ld;
+                for (Index b = 0; b < rows; ++b) {
+                    const Index at = (t * B + first + b) * N;
+                    const T *in = grad_y + at, *output = y + at, *sum = z + b * ld;
+                    const T* before = t ? y + at - B * N : h0 + (first + b) * N;
+                    T *state = g_t + b * ld, *copy = before_t + b * ld, *out = grad_u + at;
+                    for_vectors<T>(N, [=](Index n, auto lanes) {
+                        const Vector<T> value = load<T>(output + n, lanes);
+                        Vector<T> v = load<T>(in + n, lanes) + load<T>(sum + n);
+                        v = Tanh ? v * (T(1) - value * value) : where_positive(value, v);
+                        store<T>(state + n, v, lanes);
+                        store<T>(out + n, v, lanes);
+                        store<T>(copy + n, load<T>(before + n, lanes), lanes);
+                    });
+                }
+                Ahead ahead;
+                if (t > 0) {
+                    const Index next = ((t - 1) * B + first) * N;
+                    ahead.add(grad_y + next, rows * N);
+                    ahead.add(grad_u + next, rows * N);
+                    if (t > 1) ahead.add(y + next - B * N, rows * N);
+                }
+                product<T>(g_t, ld, rows, weights, z, ld, ahead);
+            }
+            Ahead nothing;
+            add_outer<T>(g, ld, N, befores, ld, N, (to - from) * rows, gradients.data() + slab * N * ld, ld, nothing);
+        }
+        for (Index b = 0; b < rows; ++b)
+            std::memcpy(grad_h0 + (first + b) * N, z + b * ld, std::size_t(N) * sizeof(T));
+    });
+    sum_slabs(gradients.data(), ld, grad_W_rec, slabs, N);
+}
+
+}  // namespace durnn
+
+DURNN_EXPORT_CHOICES(rnn_forward)
+DURNN_EXPORT_CHOICES(rnn_backward)

@@ -1,0 +1,23 @@
+"""``rnn_scan`` in plain torch: slow, readable, and the ground truth of its fused forms.
+
+Shapes: T steps, B samples, N units. Sequences are time-major, ``(T, B, N)``. ``u`` is the part of the
+pre-activation that does not depend on the recurrence, computed beforehand by one large GEMM.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def rnn_scan(u: Tensor, W_rec: Tensor, h0: Tensor, activation: str = "relu") -> Tensor:
+    """``h_t = act(u_t + W_rec h_{t-1})``, act one of relu, tanh.
+
+    u: (T, B, N), W_rec: (N, N), h0: (B, N) -> (T, B, N)
+    """
+    act = {"relu": torch.relu, "tanh": torch.tanh}[activation]
+    h, states = h0, []
+    for u_t in u:
+        h = act(u_t + h @ W_rec.T)  # (B, N)
+        states.append(h)
+    return torch.stack(states)

@@ -1,0 +1,1 @@
+"""DuRNN's selection and long half."""

@@ -1,0 +1,1 @@
+"""A stand-in for NTU RGB+D: generated motion in front of simulated cameras."""
