@@ -16,7 +16,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from reproduce.plan.parts import Settings, canonical
-from reproduce.plan.recipe import Budget, explain
+from reproduce.plan.recipe import Budget, Recipe, explain
 from reproduce.plan.runs import identity
 from suite.files import sha256, write_atomic
 
@@ -148,6 +148,13 @@ class Record(_Part):
     def identity(self) -> str:
         """The id that this run has today; a migrated record keeps the one it had in ``run``."""
         return identity(self.settings, self.task.fingerprint, self.seed)
+
+
+def is_current(record: Record, recipe: Recipe) -> bool:
+    """Whether the recipe would set today what it set when the run was made; only then does a record decide anything."""
+    if record.recipe != recipe.name or record.row not in recipe.rows or record.cell not in recipe.cells:
+        return False
+    return recipe.resolve(record.row, record.cell, record.budget)[0].explicit() == record.settings.explicit()
 
 
 def seal(data: dict[str, Any]) -> str:

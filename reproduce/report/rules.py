@@ -44,10 +44,11 @@ def order_claim(orders: Mapping[str, Order]) -> ClaimVerdict:
 
     *supported* if a is *better* in all pairs, *contradicted* if it is *worse* in one, else *undecided*.
     """
-    return every({name: _pair_claim(o) for name, o in zip(orders, adjust(list(orders.values())), strict=True)})
+    return every({name: pair_claim(o) for name, o in zip(orders, adjust(list(orders.values())), strict=True)})
 
 
-def _pair_claim(found: Order) -> ClaimVerdict:
+def pair_claim(found: Order) -> ClaimVerdict:
+    """The claim "a is better than b", from an order whose p-value was corrected by the caller."""
     lacking = " and ".join(str(n) for n in found.missing)
     if found.p_adjusted is None:
         return ClaimVerdict("undecided", f"too few seeds, {lacking} missing")
