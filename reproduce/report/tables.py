@@ -125,7 +125,7 @@ def explanations(blocks: list[Block]) -> list[str]:
     ]
     if any(block.experiment.kind != "table" for block in blocks):
         said.append(
-            f"“last” is the validation metric of the last evaluation, “last {LAST}” the mean of the last {LAST} evaluations."
+            f"“last” is the validation metric of the last evaluation, “last {LAST}” the mean of the last {LAST}."
         )
     if any(block.experiment.kind == "table" and block.data == "" for block in blocks):
         said.append(
