@@ -260,6 +260,9 @@ def test_autocast_takes_back_its_own_state(name, options):
         y, _ = net(x.bfloat16(), state)
     expected, _ = net(x, net(x)[1])
     torch.testing.assert_close(y.float(), expected, rtol=0.1, atol=0.1)
+    after, _ = net(x, state)  # also once autocast is over
+    assert after.dtype == torch.float32
+    torch.testing.assert_close(after, expected, rtol=0.1, atol=0.1)
 
 
 @every_model
