@@ -118,7 +118,7 @@ class Task(ABC):
             "stand-in": self.is_standin,
             "partial": self.partial or False,
             "kind": self.kind,
-            "input": f"{self.input_kind}, {self.input_size} wide, {self.length} steps",
+            "input": f"{self.input_kind}, {self.input_size} wide, {'up to ' * self.masked}{self.length} steps",
             "output": self.output_size,
             "metric": f"{self.metric} ({'higher' if self.higher_is_better else 'lower'} is better)",
             "counts": {split: self.count(split) for split in self.splits},
@@ -146,7 +146,7 @@ class SampledTask(Task):
         """The samples at `indices` (B,) of a split, as one batch.
 
         `generator()` gives this batch its own random generator, for tasks that sample or augment. In training
-        it is keyed by (seed, epoch, batch); elsewhere by the batch's place alone.
+        it is keyed by (seed, epoch, batch); elsewhere by the number of the batch alone.
         """
 
     def batches_per_epoch(self, split: str, batch_size: int) -> int:
@@ -162,4 +162,4 @@ class SampledTask(Task):
         order = rng.permutation(count, *key) if split == "train" else np.arange(count)
         for batch in range(start, self.batches_per_epoch(split, batch_size)):
             indices = order[batch * batch_size : (batch + 1) * batch_size]
-            yield self.fetch(split, indices, lambda place=batch: rng.generator("batch", *key, place))  # type: ignore[misc]
+            yield self.fetch(split, indices, lambda number=batch: rng.generator("batch", *key, number))  # type: ignore[misc]

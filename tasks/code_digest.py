@@ -70,9 +70,10 @@ class _Walk:
 
     def _definition(self, value: Any, always: bool) -> None:
         name = f"{value.__module__}.{value.__qualname__}"
-        self._say(name)
         if value.__module__.split(".")[0] != _PACKAGE and not always:
+            self._say(name)
             return
+        self._say(value.__qualname__)  # without the module: moving a file changes nothing
         enclosed = [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]
         if name in self._seen and not enclosed:  # functions of one name may enclose different things
             return

@@ -42,17 +42,17 @@ def load(name: str, folder: str | Path | None = None) -> dict[str, bytes]:
     wanted = data_set(name)
     console = Console(stderr=True, highlight=False)
     reasons: list[tuple[str, str]] = []
-    for label, place in _local_folders(folder):
-        if place is None:
+    for label, local in _local_folders(folder):
+        if local is None:
             reasons.append((label, "not set"))
             continue
         try:
-            return _read_folder(wanted, place)
+            return _read_folder(wanted, local)
         except UnavailableError as reason:
-            reasons.append((f"{label} ({place})", str(reason)))
+            reasons.append((f"{label} ({local})", str(reason)))
             if "sha256" in str(reason):
                 console.print(
-                    f"{wanted.title}: {place}: {reason}; looking elsewhere",
+                    f"{wanted.title}: {local}: {reason}; looking elsewhere",
                     style="yellow",
                     soft_wrap=True,
                     markup=False,
@@ -79,8 +79,8 @@ def _read_folder(wanted: DataSet, folder: Path) -> dict[str, bytes]:
     contents = {}
     for file in wanted.files:
         content = None
-        for place in (folder / wanted.name, folder):
-            content = content if content is not None else read_local(file, place)
+        for home in (folder / wanted.name, folder):
+            content = content if content is not None else read_local(file, home)
         if content is None:
             raise UnavailableError(f"{file.name} is not there")
         _check(file, content)

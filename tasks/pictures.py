@@ -27,8 +27,8 @@ def save_digits(path: str | Path, title: str, images: np.ndarray, labels: np.nda
     figure = _figure(10, 4.2)
     columns = min(10, len(images))
     grid = figure.subplots(4, columns)
-    for place, axes in enumerate(grid.flat):
-        row, column = divmod(place, columns)
+    for panel, axes in enumerate(grid.flat):
+        row, column = divmod(panel, columns)
         index = column + columns * (row // 2)
         axes.set_axis_off()
         if index >= len(images):

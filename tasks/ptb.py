@@ -111,15 +111,15 @@ class CharacterText(Task):
     def _cut(self, split: str, firsts: np.ndarray, steps: int) -> Batch:
         """Characters from `firsts` (B,) on, `steps` of each, as far as the text reaches."""
         text = self._texts[split]
-        place = firsts + np.arange(steps)[:, None]  # (T, B)
-        inside = place < len(text)
+        position = firsts + np.arange(steps)[:, None]  # (T, B)
+        inside = position < len(text)
         if inside.all():
-            x, y = text[place - 1].astype(np.int64), text[place].astype(np.int64)
+            x, y = text[position - 1].astype(np.int64), text[position].astype(np.int64)
         else:
-            place = np.minimum(place, len(text) - 1)
-            x = np.where(inside, text[place - 1], EOS).astype(np.int64)
-            y = np.where(inside, text[place].astype(np.int64), IGNORE)
-        x[place == 0] = EOS
+            position = np.minimum(position, len(text) - 1)
+            x = np.where(inside, text[position - 1], EOS).astype(np.int64)
+            y = np.where(inside, text[position].astype(np.int64), IGNORE)
+        x[position == 0] = EOS
         return torch.from_numpy(x), torch.from_numpy(y)
 
     def definition(self) -> dict[str, Any]:

@@ -47,7 +47,7 @@ class File:
 
 @dataclass(frozen=True)
 class Source:
-    """A named place; `fetch(scratch)` returns file name -> content and may use the folder `scratch`."""
+    """Where a data set can be had; `fetch(scratch)` returns file name -> content and may use the folder `scratch`."""
 
     label: str
     fetch: Callable[[Path], dict[str, bytes]]

@@ -8,6 +8,7 @@ clips and chooses people, the name of a preprocessed array one of the code of it
 """
 
 import errno
+import functools
 import hashlib
 import io
 import json
@@ -122,6 +123,7 @@ def pack(clips: ClipSet, label: str, processes: int | None = None) -> Packed:
     return found
 
 
+@functools.cache
 def _reading_digest() -> str:
     """Stands for everything that turns the bytes of a file into frames."""
     compiled = Path(text.__file__).with_name("skeleton.cpp").read_bytes()

@@ -23,13 +23,13 @@ def save_strips(path: str | Path, title: str, clips: dict[str, np.ndarray]) -> N
         middle = shown[..., 0].mean() if len(shown) else 0.0
         width = max(1.0, 1.1 * float(np.ptp(shown[..., 0]))) if len(shown) else 1.0
         chosen = np.linspace(0, len(frames) - 1, _FIGURES).round().astype(int)
-        for place, frame in enumerate(chosen):
+        for figure_number, frame in enumerate(chosen):
             for body in np.flatnonzero(there[frame]):
                 joints = frames[frame, body]
                 for joint in range(JOINTS):
                     bone = joints[[joint, PARENTS[joint]]]
                     axes.plot(
-                        bone[:, 0] - middle + place * width,
+                        bone[:, 0] - middle + figure_number * width,
                         bone[:, 1],
                         color=_COLOURS[body],
                         alpha=0.45 if joint in _RIGHT else 1.0,
@@ -37,7 +37,9 @@ def save_strips(path: str | Path, title: str, clips: dict[str, np.ndarray]) -> N
                         solid_capstyle="round",
                     )
         axes.set_aspect("equal")
-        axes.set_xticks([place * width for place in range(_FIGURES)], [f"{frame}" for frame in chosen], fontsize=7)
+        axes.set_xticks(
+            [figure_number * width for figure_number in range(_FIGURES)], [f"{frame}" for frame in chosen], fontsize=7
+        )
         axes.set_yticks([])
         axes.spines[:].set_visible(False)
         axes.set_title(f"{name}, frame number of {len(frames)}", fontsize=8)

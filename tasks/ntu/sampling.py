@@ -42,8 +42,8 @@ def whole_clips(
         shown.append(clip[clip.any(axis=1)][:most])
     T = max(1, *(len(clip) for clip in shown))
     x = np.zeros((T, len(shown), frames.shape[1]), dtype=frames.dtype)
-    for place, clip in enumerate(shown):
-        x[: len(clip), place] = clip
+    for column, clip in enumerate(shown):
+        x[: len(clip), column] = clip
     mask = np.arange(T)[:, None] < [len(clip) for clip in shown]
     return x, mask
 

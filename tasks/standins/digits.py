@@ -54,8 +54,8 @@ def _draw(digit: int, count: int, *key: rng.Key) -> np.ndarray:
         [(*start, *end) for stroke in _STROKES[digit] for start, end in pairwise(stroke)],
         dtype=np.float32,
     )  # (S, 4)
-    corners, place = np.unique(segments.reshape(-1, 2), axis=0, return_inverse=True)
-    place = place.reshape(-1)
+    corners, ends = np.unique(segments.reshape(-1, 2), axis=0, return_inverse=True)
+    ends = ends.reshape(-1)
     width = 2 * len(corners) + 12
     words = rng.words(count * (width + 784), "glyphs", digit, *key)
     u = rng.uniform(words[: count * width]).reshape(count, width) * 2 - 1  # (count, width) in [-1, 1)
@@ -75,7 +75,7 @@ def _draw(digit: int, count: int, *key: rng.Key) -> np.ndarray:
     # squared distance of every pixel to the nearest stroke
     pixel = np.arange(28, dtype=np.float32) + np.float32(0.5)
     nearest = np.full((count, 28, 28), 1e9, dtype=np.float32)
-    for start, end in place.reshape(-1, 2):
+    for start, end in ends.reshape(-1, 2):
         ax, ay = x[:, start, None, None], y[:, start, None, None]
         bx, by = x[:, end, None, None] - ax, y[:, end, None, None] - ay
         px, py = pixel[None, None, :] - ax, pixel[None, :, None] - ay

@@ -255,7 +255,7 @@ def test_command_line(monkeypatch, capsys, tmp_path) -> None:
     assert "adding[30, halves]" in out
     assert "fingerprint: " in out
     assert picture.stat().st_size > 1000
-    assert run("info", "addin")[::2] == (1, "error: there is no task 'addin'; the nearest names are: adding\n")
+    assert run("info", "addin")[::2] == (1, "error: there is no task 'addin'; did you mean 'adding'?\n")
     assert "must be a whole number" in run("info", "adding", "length=ten")[2]
     assert "not of the form option=value" in run("info", "adding", "length")[2]
     assert "must be true or false" in run("info", "ptb-c", "random_offset=1")[2]

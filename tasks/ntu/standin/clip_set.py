@@ -1,5 +1,6 @@
 """The clips of the stand-in, generated one by one when they are asked for."""
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -50,5 +51,10 @@ class GeneratedClips(ClipSet):
     @property
     def signature(self) -> str:
         # numpy's version, because numpy does not promise the same normal numbers for ever
-        generator = code_digest(GeneratedClips.__init__, GeneratedClips.write)
-        return f"synthetic-{generator}-{np.__version__}-{self.performances}-{self.seed}"
+        return f"synthetic-{_generator_digest()}-{np.__version__}-{self.performances}-{self.seed}"
+
+
+@functools.cache
+def _generator_digest() -> str:
+    """Stands for everything that shapes the clips."""
+    return code_digest(GeneratedClips.__init__, GeneratedClips.write)
