@@ -12,7 +12,7 @@ from pathlib import Path
 
 import publish
 import pytest
-from asv_chromium import Chromium, executable
+from chromium import Chromium, executable
 from asv_repository import ROOT, Repository
 
 RESULTS = ROOT / "asv_bench" / "results"
