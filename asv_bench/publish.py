@@ -7,7 +7,6 @@ publication needs no network at all. Folder: ``$DURNN_CACHE``, else ``~/.cache/d
 from __future__ import annotations
 
 import functools
-import hashlib
 import http.server
 import os
 import re
@@ -21,6 +20,8 @@ from pathlib import Path
 from asv.commands.publish import Publish
 from asv.config import Config
 from asv.results import iter_results
+
+from suite.files import cache_folder, sha256, write_atomic
 
 HERE = Path(__file__).resolve().parent
 
@@ -82,10 +83,6 @@ class PublishError(RuntimeError):
     """The dashboard cannot be published; the message says why in one sentence."""
 
 
-def cache_folder() -> Path:
-    return Path(os.environ.get("DURNN_CACHE") or Path.home() / ".cache" / "durnn-suite") / "dashboard"
-
-
 def script_name(file: str) -> str:
     return re.sub(r"-[\d.]+(?=\.min\.|\.js|\.css)", "", file).replace(".min.", ".")
 
@@ -93,22 +90,15 @@ def script_name(file: str) -> str:
 def fetch_script(name: str) -> Path:
     """The vendored file, from the cache or from npm; PublishError if it cannot be had or is not the expected one."""
     script = SCRIPTS[name]
-    kept = cache_folder() / f"{script.sha256[:16]}-{name}"
-    if kept.exists() and _sha256(kept.read_bytes()) == script.sha256:
+    kept = cache_folder() / "dashboard" / f"{script.sha256[:16]}-{name}"
+    if kept.exists() and sha256(kept.read_bytes()) == script.sha256:
         return kept
     content = _from_npm(script)
-    if _sha256(content) != script.sha256:
+    if sha256(content) != script.sha256:
         raise PublishError(f"{script.member} of npm's {script.package} is not the expected file: its sha256 differs.")
     kept.parent.mkdir(parents=True, exist_ok=True)
-    handle, unfinished = tempfile.mkstemp(dir=kept.parent)
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-    os.replace(unfinished, kept)
+    write_atomic(kept, content)
     return kept
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
 
 
 def _from_npm(script: Script) -> bytes:

@@ -24,6 +24,7 @@ ROOT = HERE.parent
 
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
+    sys.path.insert(0, str(ROOT))  # a script's path begins with its own folder
     from compare import CompareError
     from publish import PublishError
 
@@ -79,10 +80,12 @@ def _asv(
     options: argparse.Namespace, arguments: list[str], env: dict[str, str], config_file: Path = HERE / "asv.conf.json"
 ) -> int:
     """``asv run``. It forks each benchmark from a process that has imported torch and computed nothing."""
+    from suite.machine import cpu_name
+
     machine = options.machine or f"{platform.system().lower()}-{platform.machine()}-{os.cpu_count()}core"
     asv = [sys.executable, "-m", "asv"]
     facts = ["--os", platform.system(), "--arch", platform.machine(), "--num_cpu", str(os.cpu_count())]
-    facts += ["--cpu", _cpu(), "--ram", _ram()]
+    facts += ["--cpu", cpu_name(), "--ram", _ram()]
     config = ["--config", str(config_file)]
     subprocess.run([*asv, "machine", "--yes", *config, "--machine", machine, *facts], check=True, cwd=HERE)
     command = [*asv, "run", *config, "--machine", machine, "--launch-method", "forkserver", *arguments]
@@ -91,32 +94,24 @@ def _asv(
     return subprocess.run(command, cwd=HERE, env=os.environ | env, check=False).returncode
 
 
-def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
-
-
 def _ram() -> str:
     return f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.0f} GiB"
 
 
 def _registered() -> list[str]:
-    sys.path.insert(0, str(ROOT))
     from benchmarks.cases import registered
 
     return registered()
 
 
 def compare(options: argparse.Namespace) -> int:
-    from benchmarks.cases import SHAPES, measured_shapes
+    from benchmarks.cases import SHAPES, lacking, measured_shapes, registered
     from compare import Plan, tree_of
     from compare import compare as compare_trees
 
     models = options.models.split(",") if options.models else _registered()
-    cases = tuple((model, shape) for shape in SHAPES if shape in measured_shapes() for model in models)
+    pairs = [(model, shape) for shape in SHAPES if shape in measured_shapes() for model in models]
+    cases = tuple(pair for pair in pairs if pair[0] not in registered() or not lacking(*pair))
     plan = Plan(cases, options.threshold, options.launches, options.rounds)
     with tree_of(options.A, ROOT) as before, tree_of(options.B, ROOT) as after:
         return 1 if compare_trees(before, after, plan) else 0

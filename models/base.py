@@ -60,7 +60,6 @@ class Part(nn.Module):
                 total[name] = total[name] + value if name in total else value
         return total
 
-    @torch.no_grad()
     def constrain_(self) -> None:
         """Project constrained parameters back onto their sets; by default those of the parts inside."""
         for part in _parts_inside(self):
@@ -86,13 +85,17 @@ def decayed_parameters(module: nn.Module) -> list[nn.Parameter]:
     return [parameter for parameter in module.parameters() if id(parameter) in chosen]
 
 
-def _parts_inside(module: nn.Module) -> Iterator[Part]:
-    """The nearest parts below a module."""
-    for child in module.children():
+def _parts_inside(module: nn.Module, seen: set[nn.Module] | None = None) -> Iterator[Part]:
+    """The nearest parts below a module, each once."""
+    seen = set() if seen is None else seen
+    for child in module._modules.values():
+        if child is None or child in seen:
+            continue
+        seen.add(child)
         if isinstance(child, Part):
             yield child
         else:
-            yield from _parts_inside(child)
+            yield from _parts_inside(child, seen)
 
 
 @dataclass(frozen=True)
@@ -178,15 +181,15 @@ class Cell(Part, ABC):
 
     def initial(self, B: int, like: Tensor | None = None) -> LayerState:
         """The states before the first step, each (B, width), of the type and device of ``like`` or the parameters."""
-        like = next(self.parameters()) if like is None else like
         if self.start == "learned":
-            state = {name: getattr(self, f"start_{name}").expand(B, -1) for name in self.states}
+            state = [getattr(self, f"start_{name}").expand(B, -1) for name in self.states]
         else:
-            state = {name: like.new_zeros(B, width) for name, width in self.states.items()}
+            like = next(self.parameters()) if like is None else like
+            state = [like.new_zeros(B, width) for width in self.states.values()]
         if self.start_noise and self.training:
-            for name in self.noisy:
-                state[name] = state[name] + self.start_noise * torch.randn_like(state[name])
-        return tuple(state.values())
+            noisy = zip(self.states, state, strict=True)
+            state = [s + self.start_noise * torch.randn_like(s) if name in self.noisy else s for name, s in noisy]
+        return tuple(state)
 
     @abstractmethod
     def project(self, x: Tensor) -> Tensor:

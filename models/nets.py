@@ -86,14 +86,8 @@ class RecurrentNet(Part, ABC):
             if option not in declared_options(self.cell):
                 raise TypeError(f"{type(self).__name__} has no option {option!r} ({nearest(option, self.options())}).")
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, len(widths)
-        self.length, self.batch_first, self.norm, self.dropout, self.backend = (
-            length,
-            batch_first,
-            norm,
-            dropout,
-            backend,
-        )
-        self.start, self.start_noise = start, start_noise
+        self.length, self.batch_first, self.norm, self.dropout = length, batch_first, norm, dropout
+        self.backend, self.start, self.start_noise = backend, start, start_noise
         shared: dict[str, Any] = {
             "count": len(widths),
             "length": length,
@@ -143,14 +137,9 @@ class RecurrentNet(Part, ABC):
     def run(self, x: Tensor, states: list[LayerState]) -> tuple[Tensor, list[LayerState]]:
         """Time-major x and the states of every layer before the first step -> y and the states after the last."""
 
+    @abstractmethod
     def traces(self, x: Tensor, state: State | None = None) -> list[dict[str, Tensor]]:
         """``Cell.traces`` of every layer from below, for figures; time-major also with ``batch_first``."""
-        x = self._time_major(x)
-        found = []
-        for cell, first in zip(self.cells, self._first(state, x), strict=True):
-            found.append(cell.traces(x, first))
-            x = next(reversed(found[-1].values()))
-        return found
 
     def parameter_groups(self, weight_decay: float) -> list[dict[str, object]]:
         """Optimiser groups: what the cells declare as decayed, and the rest."""
@@ -161,7 +150,7 @@ class RecurrentNet(Part, ABC):
 
     def _first(self, state: State | None, x: Tensor) -> list[LayerState]:
         if state is None:
-            return [cell.initial(x.shape[1], x) for cell in self.cells]
+            return [cell.initial(x.shape[1], x) for cell in self.layers]  # type: ignore[operator]
         return unpack(state, self._widths, x, type(self).__name__)
 
     def _time_major(self, x: Tensor) -> Tensor:
@@ -200,6 +189,13 @@ class Stack(RecurrentNet):
             finals.append(final)
         return x, finals
 
+    def traces(self, x: Tensor, state: State | None = None) -> list[dict[str, Tensor]]:
+        x, found = self._time_major(x), []
+        for cell, first in zip(self.cells, self._first(state, x), strict=True):
+            found.append(cell.traces(x, first))
+            x = next(reversed(found[-1].values()))
+        return found
+
 
 class Lockstep(RecurrentNet):
     """Step by step: all layers run within one time step, so that a layer can read its neighbours (``step_among``).
@@ -209,12 +205,17 @@ class Lockstep(RecurrentNet):
 
     def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, **options: Any) -> None:
         super().__init__(input_size, hidden_size, num_layers, **options)
-        if self.norm is not None or self.dropout not in (0, (0, 0), [0, 0]):
+        if self.norm is not None or any(_dropout_pair(self.dropout)):
             raise ValueError(
                 f"{type(self).__name__} runs its layers in lockstep and takes neither norm nor dropout between them."
             )
 
     def run(self, x: Tensor, states: list[LayerState]) -> tuple[Tensor, list[LayerState]]:
+        ys, finals = self.run_all(x, states)
+        return self.gather(ys), finals
+
+    def run_all(self, x: Tensor, states: list[LayerState]) -> tuple[list[Tensor], list[LayerState]]:
+        """The outputs of all layers, each (T, B, N_l), and the states after the last step."""
         cells, last = self.cells, len(states) - 1
         for cell in cells:
             cell.begin(x.shape[0], x.shape[1])
@@ -228,12 +229,16 @@ class Lockstep(RecurrentNet):
                 y_t, state = cell.step_among(u, previous[index], below, above)
                 outputs[index].append(y_t)
                 states.append(state)
-        ys = [cell.finish(torch.stack(y)) for cell, y in zip(cells, outputs, strict=True)]
-        return self.gather(ys), states
+        return [cell.finish(torch.stack(y)) for cell, y in zip(cells, outputs, strict=True)], states
 
     def gather(self, ys: list[Tensor]) -> Tensor:
-        """y from the outputs of all layers, each (T, B, N_l): the last one's, unless a family combines them."""
+        """y from the outputs of all layers, each (T, B, N_l): the last one's, unless a family joins them."""
         return ys[-1]
+
+    def traces(self, x: Tensor, state: State | None = None) -> list[dict[str, Tensor]]:
+        x = self._time_major(x)
+        ys, _ = self.run_all(x, self._first(state, x))
+        return [{"output": y} for y in ys]
 
 
 def _check_positive(argument: str, value: object) -> None:
@@ -247,18 +252,18 @@ def _check_choice(argument: str, value: object, allowed: Sequence[object]) -> No
 
 
 def _widths(hidden_size: int | Sequence[int], num_layers: int) -> list[int]:
-    if isinstance(hidden_size, int) or not isinstance(hidden_size, Sequence):
-        _check_positive("hidden_size", hidden_size)
-        return [hidden_size] * num_layers
-    for width in hidden_size:
+    per_layer = hidden_size if isinstance(hidden_size, tuple | list) else [hidden_size]
+    for width in per_layer:
         _check_positive("hidden_size", width)
+    if not isinstance(hidden_size, tuple | list):
+        return [*per_layer] * num_layers
     if not hidden_size or num_layers not in (1, len(hidden_size)):
         raise ValueError(f"hidden_size={hidden_size!r} does not give one width for each of num_layers={num_layers}.")
     return list(hidden_size)
 
 
 def _dropout_pair(dropout: float | Sequence[float]) -> tuple[float, float]:
-    pair = (dropout, dropout) if isinstance(dropout, int | float) else tuple(dropout)
+    pair = tuple(dropout) if isinstance(dropout, tuple | list) else (dropout, dropout)
     if len(pair) != 2 or not all(isinstance(p, int | float) and 0 <= p < 1 for p in pair):
         raise ValueError(f"dropout={dropout!r} is neither a probability in [0, 1) nor a pair (short, long) of them.")
     return pair

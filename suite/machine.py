@@ -51,10 +51,12 @@ def memory_bytes(field: str) -> int | None:
     return None
 
 
-def reset_peak_memory() -> None:
-    """Forget the peak so far, where the system can."""
+def reset_peak_memory() -> bool:
+    """Forget the peak so far; False where the system cannot."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
+        return True
+    return False
 
 
 def peak_memory_bytes() -> int:

@@ -15,7 +15,7 @@ IGNORE = -100  # label of a padded position; the default `ignore_index` of torch
 
 
 class Meter(ABC):
-    """A mean over everything that was passed to `update`."""
+    """A mean over everything that was passed to `update`; `count` is over how many samples (characters of a text)."""
 
     higher_is_better = False
 
@@ -67,6 +67,21 @@ class Accuracy(Meter):
 
     def _finish(self, mean: float) -> float:
         return 100.0 * mean
+
+
+class AveragedAccuracy(Accuracy):
+    """Per cent right when the outputs of several samplings of a sample are added up; outputs (B, classes), y (B,).
+
+    A label is followed by IGNORE for the further samplings of its sample, which therefore counts once.
+    """
+
+    def _sum(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, int]:
+        if outputs.shape[:-1] != y.shape or y.ndim != 1 or y[0] == IGNORE:
+            raise ValueError(f"outputs {tuple(outputs.shape)} do not fit labels {tuple(y.shape)} of whole clips")
+        sample = (y != IGNORE).cumsum(0) - 1  # (B,) which sample a row belongs to
+        added = outputs.new_zeros(int(sample[-1]) + 1, outputs.shape[-1])
+        added.index_add_(0, sample.to(outputs.device), outputs)
+        return super()._sum(added, y[y != IGNORE])
 
 
 class Error(Accuracy):

@@ -34,6 +34,11 @@ def uniform(words: np.ndarray) -> np.ndarray:
     return (words >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
 
 
+def fractions(count: int, generator: np.random.Generator) -> np.ndarray:
+    """`count` random float64 in [0, 1), multiples of 2**-53, from the raw words of a generator."""
+    return (generator.bit_generator.random_raw(count) >> np.uint64(11)) * 2.0**-53
+
+
 def below(words: np.ndarray, bound: int) -> np.ndarray:
     """uint32 words to int64 in [0, bound)."""
     return ((words.astype(np.uint64) * np.uint64(bound)) >> np.uint64(32)).astype(np.int64)

@@ -21,37 +21,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+
+from .own import load
 
 if "DURNN_BENCH_TREE" in os.environ:
     sys.path.insert(0, os.environ["DURNN_BENCH_TREE"])  # here, because asv takes PYTHONPATH away
 
 
-@dataclass(frozen=True)
-class Shape:
-    """T steps of B sequences, N hidden units; a target for every step or one for the last step only."""
-
-    T: int
-    B: int
-    input_size: int
-    N: int
-    output_size: int
-    every_step: bool = False
-
-
-SHAPES = {
-    "adding-100": Shape(100, 50, 2, 128, 1),
-    "adding-1000": Shape(1000, 50, 2, 128, 1),
-    "mnist-784": Shape(784, 32, 1, 128, 10),
-    "ptb-c-50-n256": Shape(50, 128, 50, 256, 50, every_step=True),
-    "ptb-c-50-n2000": Shape(50, 128, 50, 2000, 50, every_step=True),
-    "ntu-20": Shape(20, 128, 150, 512, 60),
-}
-TINY = Shape(2, 2, 2, 8, 2)
+shapes, steps = load("shapes"), load("steps")
+Shape, SHAPES, TINY = shapes.Shape, shapes.SHAPES, shapes.TINY
 
 
 @dataclass(frozen=True)
@@ -112,6 +92,13 @@ def require(model: str, shape: str) -> None:
         raise NotImplementedError(f"shape {shape} is not part of this profile")
     if model not in registered():
         raise NotImplementedError(f"model {model} is not registered at this commit")
+    if needed := lacking(model, shape):
+        raise NotImplementedError(f"model {model} needs {' and '.join(sorted(needed))}, which {shape} has not")
+
+
+def lacking(model: str, shape: str) -> set[str]:
+    """What a model of the measured commit needs and a task has not."""
+    return steps.lacking(importlib.import_module("models"), model, SHAPES[shape])
 
 
 def device() -> torch.device:
@@ -122,57 +109,13 @@ def set_threads() -> None:
     torch.set_num_threads(int(os.environ.get("DURNN_BENCH_THREADS") or 1))
 
 
-class Case:
+class Case(steps.Training):
     """One model on one shape with fixed weights, fixed data and its optimiser. ``model="nn.LSTM"`` is torch's own."""
 
     def __init__(self, model: str, shape: Shape, on: torch.device | None = None) -> None:
         set_threads()
-        self.shape, self.on = shape, on or device()
-        torch.manual_seed(0)
-        if model == "nn.LSTM":
-            self.net: Any = nn.LSTM(shape.input_size, shape.N)
-        else:
-            zoo = importlib.import_module("models")
-            self.net = zoo.build(model, shape.input_size, shape.N, num_layers=1, length=shape.T)
-        self.readout = nn.Linear(shape.N, shape.output_size)
-        generator = torch.Generator().manual_seed(1)
-        self.x = torch.rand(shape.T, shape.B, shape.input_size, generator=generator).to(self.on)  # (T, B, inputs)
-        targets = (shape.T, shape.B) if shape.every_step else (shape.B,)
-        if shape.output_size == 1:
-            self.target = torch.rand(*targets, generator=generator).to(self.on)
-        else:
-            self.target = torch.randint(shape.output_size, targets, generator=generator).to(self.on)
-        self.net.to(self.on)
-        self.readout.to(self.on)
-        self.optimiser = torch.optim.Adam([*self.net.parameters(), *self.readout.parameters()], lr=1e-3)
-
-    def loss(self) -> Tensor:
-        y, _state = self.net(self.x)  # (T, B, N)
-        out = self.readout(y if self.shape.every_step else y[-1])  # (T, B, outputs) or (B, outputs)
-        if self.shape.output_size == 1:
-            return F.mse_loss(out.squeeze(-1), self.target)
-        return F.cross_entropy(out.flatten(0, -2), self.target.flatten())
-
-    def train_step(self) -> Tensor:
-        """Forward, backward, Adam and the model's projection; returns the loss before the update."""
-        self.optimiser.zero_grad()
-        loss = self.loss()
-        loss.backward()
-        self.optimiser.step()
-        if hasattr(self.net, "constrain_"):
-            self.net.constrain_()
-        self.synchronise()
-        return loss.detach()
-
-    def inference(self) -> Tensor:
-        with torch.no_grad():
-            loss = self.loss()
-        self.synchronise()
-        return loss
-
-    def synchronise(self) -> None:
-        if self.on.type == "cuda":
-            torch.cuda.synchronize()
+        zoo = None if model in steps.TORCH_NN else importlib.import_module("models")
+        super().__init__(steps.build(zoo, model, shape), shape, on or device())
 
 
 def seconds(action: Callable[[], object]) -> float:

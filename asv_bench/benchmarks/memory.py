@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import ctypes
-import re
-from pathlib import Path
 
 import torch
 
 from .cases import SHAPES, TINY, Case, Shape, device
+from .own import load
 
-STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+machine = load("machine")
 
 PR_SET_THP_DISABLE, M_MMAP_THRESHOLD = 41, -3  # linux/prctl.h, malloc.h
 
 
-def _kilobytes(field: str) -> int:
-    found = re.search(rf"^{field}:\s+(\d+) kB", STATUS.read_text(), re.MULTILINE)
-    if found is None:
-        raise OSError(f"{STATUS} has no {field}, so peak memory cannot be measured here.")
-    return int(found[1])
-
-
 def require_host() -> None:
     """Raise NotImplementedError, asv's word for "skip", where the kernel does not let a process reset its peak."""
-    try:
-        CLEAR.write_text("5")
-        _kilobytes("VmHWM")
-    except OSError as error:
-        raise NotImplementedError(f"peak memory cannot be measured here: {error}") from error
+    if not machine.reset_peak_memory() or machine.memory_bytes("VmHWM") is None:
+        raise NotImplementedError("peak memory cannot be measured here: the system does not let a process reset it")
 
 
 def _steady_allocations() -> None:
@@ -49,12 +38,12 @@ def host_bytes(model: str, shape: Shape) -> int:
     """
     _steady_allocations()
     Case(model, TINY).train_step()
-    before = _kilobytes("VmRSS")
+    before = machine.memory_bytes("VmRSS")
     case = Case(model, shape)
     case.train_step()
-    CLEAR.write_text("5")  # sets the peak of this process back to what it holds now
+    machine.reset_peak_memory()
     case.train_step()
-    return 1024 * (_kilobytes("VmHWM") - before)
+    return machine.peak_memory_bytes() - before
 
 
 def require_cuda() -> None:

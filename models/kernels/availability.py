@@ -6,11 +6,14 @@ import functools
 import threading
 import warnings
 from collections.abc import Callable
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
+
+import torch
 
 from models.kernels.operators import implementation
 
 Answer = TypeVar("Answer")
+P = ParamSpec("P")
 
 
 def in_a_fresh_thread(function: Callable[[], Answer]) -> Answer:
@@ -46,10 +49,16 @@ def _find_problem(device_type: str) -> str | None:
 _warned: set[str] = set()
 
 
-def _constant_when_compiled(function: Callable[[str], Answer]) -> Callable[[str], Answer]:
+def _constant_when_compiled(function: Callable[P, Answer]) -> Callable[P, Answer]:
     """``torch.compiler.assume_constant_result`` without importing the compiler, which would double import time."""
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
+
+
+@_constant_when_compiled
+def in_transform() -> bool:
+    """True inside ``torch.func.grad``, ``vmap``, …, which differentiate no operator like ours."""
+    return torch._C._are_functorch_transforms_active()
 
 
 @_constant_when_compiled

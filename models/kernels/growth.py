@@ -15,7 +15,8 @@ matplotlib.use("Agg")
 import pandas as pd
 import seaborn as sns
 
-from models.kernels.measure import Shape, cost_in_new_process
+from models.kernels.measure import cost_in_new_process
+from suite.shapes import Shape
 
 LENGTHS = (100, 500, 1000, 2000, 5000)
 UNITS = (64, 128, 512, 1024, 2048)

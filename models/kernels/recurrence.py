@@ -18,7 +18,7 @@ from typing import Annotated, Any, TypeVar, cast, get_origin, get_type_hints
 
 from torch import Tensor
 
-from models.kernels.availability import available, problem
+from models.kernels.availability import available, in_transform, problem
 from models.kernels.checks import Letters, Shapes, check_shapes, check_word, shape_of, sizes_of
 from models.kernels.operators import DTYPES, IMPLEMENTATIONS, Operator, in_forward_mode
 
@@ -141,7 +141,8 @@ class Recurrence:
         lacking = self._lacking(arguments)
         first = next(iter(tensors.values()))
         if backend == "auto":
-            return lacking is None and _have_one_fused_kind(tensors) and available(first.device.type)
+            possible = lacking is None and _have_one_fused_kind(tensors) and not in_transform()
+            return possible and available(first.device.type)
         if lacking is not None:
             raise RuntimeError(f"{self.label}: the fused backend lacks {lacking}; use backend='auto' or 'reference'.")
         if not all(isinstance(tensor, Tensor) for tensor in tensors.values()):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,8 +19,6 @@ import tyro
 from models import kernels
 from models.kernels import cpu
 from models.kernels.measure import (
-    SHAPES,
-    Shape,
     cost_in_new_process,
     flops,
     interleaved,
@@ -30,6 +27,8 @@ from models.kernels.measure import (
     sgemm_peak,
     train_step,
 )
+from suite.machine import commit, cpu_name
+from suite.shapes import SHAPES, Shape
 
 TOLERANCE = 1e-5
 
@@ -44,17 +43,17 @@ class Row(NamedTuple):
 
 
 ROWS = (
-    Row("durnn", "mnist", "nn.LSTM", 20),
+    Row("durnn", "mnist-784", "nn.LSTM", 20),
     Row("durnn", "adding-1000", "nn.LSTM", 15),
     Row("durnn", "adding-100", "nn.LSTM", 3),
-    Row("durnn", "ntu", "nn.LSTM", 1.3),
-    Row("durnn", "ptb-c", "nn.LSTM"),
-    Row("indrnn", "mnist", "nn.LSTM", 60),
-    Row("rnn-relu", "mnist", "nn.RNN", 3),
-    Row("irnn", "mnist", "nn.RNN", 3),
-    Row("lstm", "mnist", "nn.LSTM", 8),
-    Row("lstm", "ntu", "nn.LSTM"),
-    Row("lstm", "ptb-c", "nn.LSTM"),
+    Row("durnn", "ntu-20", "nn.LSTM", 1.3),
+    Row("durnn", "ptb-c-50-n2000", "nn.LSTM"),
+    Row("indrnn", "mnist-784", "nn.LSTM", 60),
+    Row("rnn-relu", "mnist-784", "nn.RNN", 3),
+    Row("irnn", "mnist-784", "nn.RNN", 3),
+    Row("lstm", "mnist-784", "nn.LSTM", 8),
+    Row("lstm", "ntu-20", "nn.LSTM"),
+    Row("lstm", "ptb-c-50-n2000", "nn.LSTM"),
 )
 
 
@@ -89,19 +88,12 @@ def numerics() -> dict[str, float]:
 
 def machine() -> str:
     """CPU, versions and commit, in one line."""
-    model = platform.processor() or platform.machine()
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        model = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        pass
-    git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
-    try:
-        commit = subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        commit = "unknown"
+    head, changed = commit(Path(__file__).parent, ".")
     versions = f"Python {platform.python_version()}, torch {torch.__version__}"
-    return f"{model}, {torch.get_num_threads()} threads, {versions}, commit {commit}"
+    return (
+        f"{cpu_name()}, {torch.get_num_threads()} threads, {versions}, commit {head[:12]}"
+        f"{' with changes' if changed else ''}"
+    )
 
 
 def speed_lines(peak: float) -> Iterator[str]:
@@ -117,7 +109,7 @@ def speed_lines(peak: float) -> Iterator[str]:
                     "theirs": train_step(row.against, shape, last_step=last_step),
                 }
             )
-            for last_step in (row.shape != "ptb-c", False)
+            for last_step in (not shape.every_step, False)
         )
         ratio, share = best["theirs"] / best["ours"], flops(row.model, shape) / best["ours"] / peak
         if ratio < 1 or (row.target is not None and ratio < row.target):
@@ -141,7 +133,7 @@ def speed_lines(peak: float) -> Iterator[str]:
 def memory_lines() -> Iterator[str]:
     yield "| train step | T, B, N | saved for backward, MB | peak, MB |"
     yield "|---|---|---|---|"
-    shape = SHAPES["mnist"]
+    shape = SHAPES["mnist-784"]
     for name in ("durnn", "lstm", "indrnn", "nn.LSTM"):
         peak = cost_in_new_process(name, shape, repeats=1).peak_bytes
         yield f"| {name} | {shape} | {saved_bytes(name, shape) / 1e6:.0f} | {_megabytes(peak)} |"
@@ -159,7 +151,7 @@ def growth_lines() -> Iterator[str]:
 
 
 def constraint_lines() -> Iterator[str]:
-    for name in ("adding-100", "ptb-c"):
+    for name in ("adding-100", "ptb-c-50-n2000"):
         shape = SHAPES[name]
         net = network("durnn", shape)
         steps = {"constrain_": lambda net=net: net.constrain_(), "step": train_step("durnn", shape)}  # type: ignore[misc]

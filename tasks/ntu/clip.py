@@ -6,7 +6,7 @@ import numpy as np
 
 JOINTS = 25
 BODIES = 2  # people that a task feeds to the network
-FEATURES = BODIES * JOINTS * 3
+COORDINATES = BODIES * JOINTS * 3  # numbers in a frame
 MAX_FRAMES = 10**5  # an hour; a frame without a body is two bytes in a file and 600 in memory
 FARTHEST = 1e4  # metres; no sensor sees so far, and below it no arithmetic on coordinates overflows
 

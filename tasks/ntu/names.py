@@ -6,6 +6,7 @@ all 60 actions twice in front of all three cameras, so the 158 (setup, subject) 
 
 import functools
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -101,3 +102,13 @@ def missing_names() -> frozenset[str]:
 def usable_names() -> tuple[ClipName, ...]:
     """The 56,578 names that the published protocols train and test on, sorted."""
     return tuple(name for name in all_names() if str(name) not in missing_names())
+
+
+def part_of_the_set(names: Iterable[str]) -> str:
+    """What these clips are of NTU RGB+D 60 if they are not all of it, such as "10 of 60 classes"; else ""."""
+    present = set(names)
+    actions = {ClipName.parse(name).action for name in present}
+    expected = sum(name.action in actions for name in usable_names())
+    remarks = [f"{len(actions)} of {ACTIONS} classes"] if len(actions) < ACTIONS else []
+    remarks += [f"{len(present)} of {expected} clips"] if len(present) < expected else []
+    return ", ".join(remarks)

@@ -1,14 +1,18 @@
-"""Which frames of a clip the network sees, vectorised over clips.
+"""Which frames of a clip the network sees.
 
-Three cases, for clips of n frames and `steps` samples:
+Sampled, vectorised over clips, there are three cases, for clips of n frames and `steps` samples:
     n >= 2 steps       one frame from each of `steps` segments of n // steps frames; the last takes the remainder too
     steps < n < 2 steps  a window of `steps` consecutive frames
     n <= steps         the clip with zeros around it
 
 In the last case, training lets the clip start anywhere below max(steps - n, 5) and cuts what sticks out at the end.
+
+Or whole: every frame that shows somebody, in order.
 """
 
 import numpy as np
+
+from tasks import rng
 
 EMPTY = -1  # a step at which there is no frame
 _LEAST_ROOM = 5
@@ -16,14 +20,32 @@ _LEAST_ROOM = 5
 
 def sample_frames(lengths: np.ndarray, steps: int, generator: np.random.Generator) -> np.ndarray:
     """Random frame numbers, (steps, B) int64, for clips of the given lengths (B,); EMPTY where there is none."""
-    # raw words, because numpy promises never to change those; the upper 53 bits make a float in [0, 1)
-    words = generator.bit_generator.random_raw(steps * len(lengths)).reshape(steps, len(lengths))
-    return _frames(lengths, steps, (words >> np.uint64(11)) * 2.0**-53)
+    return _frames(lengths, steps, rng.fractions(steps * len(lengths), generator).reshape(steps, len(lengths)))
 
 
 def centre_frames(lengths: np.ndarray, steps: int) -> np.ndarray:
     """The middle of each segment, the middle window, the clip in the middle: (steps, B) int64, nothing random."""
     return _frames(lengths, steps, None)
+
+
+def whole_clips(
+    frames: np.ndarray, starts: np.ndarray, lengths: np.ndarray, most: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Clips x (T, B, columns) and their mask (T, B), from the rows `frames` (all rows, columns) where they lie.
+
+    Empty frames, which hold zeros only, go to the end, where they are padding like any other; of what remains the
+    first `most` frames are kept. T is the length of the longest clip after that.
+    """
+    shown = []
+    for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
+        clip = frames[start : start + length]
+        shown.append(clip[clip.any(axis=1)][:most])
+    T = max(1, *(len(clip) for clip in shown))
+    x = np.zeros((T, len(shown), frames.shape[1]), dtype=frames.dtype)
+    for place, clip in enumerate(shown):
+        x[: len(clip), place] = clip
+    mask = np.arange(T)[:, None] < [len(clip) for clip in shown]
+    return x, mask
 
 
 def _frames(lengths: np.ndarray, steps: int, chance: np.ndarray | None) -> np.ndarray:

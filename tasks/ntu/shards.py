@@ -82,7 +82,7 @@ def write_shard(clips: ClipSet, names: list[str], file: str, report: Callable[[i
         for done, name in enumerate(names, start=1):
             clip = clips.read(name)
             frames = select_people(clip) if len(clip.body) else None
-            if frames is None:
+            if frames is None or not frames.any():  # a body that is all zeros is none
                 shard.without_bodies.append(name)
             else:
                 stream.write(frames.astype("<f4", copy=False).tobytes())

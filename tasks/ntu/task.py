@@ -1,4 +1,4 @@
-"""Skeleton-based action recognition as a task: 20 frames of up to two people, one of 60 actions."""
+"""Skeleton-based action recognition as a task: clips of up to two people, one of 60 actions."""
 
 import hashlib
 import math
@@ -9,47 +9,44 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from tasks import rng
 from tasks.base import IGNORE, Batch, Meter, SampledTask
-from tasks.download import DataError
-from tasks.meters import Accuracy
-from tasks.ntu.clip import FEATURES
-from tasks.ntu.names import ACTIONS, ClipName, usable_names
-from tasks.ntu.packing import VERSION, Packed
+from tasks.code_digest import code_digest
+from tasks.download import ExplicitSourceError
+from tasks.meters import AveragedAccuracy
+from tasks.ntu.clip import COORDINATES
+from tasks.ntu.features import FEATURES
+from tasks.ntu.names import ClipName
+from tasks.ntu.packing import Packed
 from tasks.ntu.preprocessing import CONVENTIONS
-from tasks.ntu.sampling import EMPTY, centre_frames, sample_frames
+from tasks.ntu.rotation import draw_angles, rotate, rotations
+from tasks.ntu.sampling import EMPTY, centre_frames, sample_frames, whole_clips
 
 if TYPE_CHECKING:
     import datasets
 
-
-class AveragedAccuracy(Accuracy):
-    """Per cent right when the outputs of several samplings of a clip are added up.
-
-    A label is followed by IGNORE for the further samplings of its clip.
-    """
-
-    def _sum(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, int]:
-        if outputs.shape[:-1] != y.shape or y.ndim != 1 or y[0] == IGNORE:
-            raise ValueError(f"outputs {tuple(outputs.shape)} do not fit labels {tuple(y.shape)} of whole clips")
-        clip = (y != IGNORE).cumsum(0) - 1  # (B,) which clip a row belongs to
-        added = outputs.new_zeros(int(clip[-1]) + 1, outputs.shape[-1]).index_add(0, clip.to(outputs.device), outputs)
-        return super()._sum(added, y[y != IGNORE])
+FRAMES = ("sampled", "whole")
 
 
 class SkeletonClips(SampledTask):
     """NTU RGB+D 60 under protocol "cs" (by subject) or "cv" (by camera).
 
-    Training draws frames at random each epoch. Validation takes the middle of each segment, and so does the test
-    unless `test_samplings` is more than 1: then every test clip comes that often in a batch, each time with other
-    frames, and `meter()` adds the outputs up.
+    preprocessing: a key of `CONVENTIONS`.
+    length: the steps of a batch; with whole clips, the most that it may have.
+    frames: "sampled" takes `length` frames of each clip: training draws them at random each epoch, validation and
+        test take the middle of each segment. "whole" takes every frame that shows somebody, up to `length` (no clip
+        has more than 300), nothing at random; batches carry a mask and are as long as their longest clip.
+    features: a key of `FEATURES`: "coordinates" (150) or "joint-line-distances" of the main actor (897); with those,
+        a frame without the main actor is empty.
+    rotation: each training clip is turned about the origin by angles about x, y and z up to this many radians.
+    validation, validation_seed: the share of the training side that is held out, and which.
+    test_samplings: if more than 1, every test clip comes that often in a batch, each time with other frames, and
+        `meter()` adds the outputs up.
     """
 
     kind = "classify-last"
     metric = "accuracy_percent"
-    input_size = FEATURES
     licence = (
         "NTU RGB+D, ROSE Lab, Nanyang Technological University: academic research only, no redistribution;"
         " cite Shahroudy et al., CVPR 2016"
@@ -58,26 +55,61 @@ class SkeletonClips(SampledTask):
     def __init__(
         self,
         protocol: str,
-        packed: Packed,
+        open_clips: Callable[[], Packed],
         *,
-        name: str,
         preprocessing: str = "s-trans",
         length: int = 20,
         validation: float = 0.05,
         validation_seed: int = 0,
         test_samplings: int = 1,
+        frames: str = "sampled",
+        features: str = "coordinates",
+        rotation: float = 0.0,
     ) -> None:
-        _check_options(preprocessing, length, validation, validation_seed, test_samplings)
-        self.protocol, self.packed = protocol, packed
-        self.preprocessing, self.length, self.test_samplings = preprocessing, length, test_samplings
-        self.clips = [ClipName.parse(text) for text in packed.names]
+        for option, value, known in (
+            ("preprocessing", preprocessing, CONVENTIONS),
+            ("frames", frames, FRAMES),
+            ("features", features, FEATURES),
+        ):
+            if value not in known:
+                raise ValueError(f"{option}={value!r} must be one of: {', '.join(known)}")
+        _check_numbers(length, validation, validation_seed, test_samplings, rotation)
+        if frames == "whole" and test_samplings > 1:
+            raise ValueError(
+                f"test_samplings={test_samplings} must be 1 if clips are whole: there is nothing to sample"
+            )
+        if FEATURES[features].rigid and rotation:
+            raise ValueError(f"rotation={rotation} must be 0 for {features}: no rotation changes them")
+        self.protocol, self.preprocessing, self.length, self.test_samplings = (
+            protocol,
+            preprocessing,
+            length,
+            test_samplings,
+        )
+        self.frames, self.features, self.rotation = frames, features, rotation
+        self.masked = frames == "whole"
+        self.input_size = FEATURES[features].width
+        self._validation = {"share": validation, "seed": validation_seed}
+
+        self.packed = open_clips()
+        self.clips = [ClipName.parse(text) for text in self.packed.names]
         self.actions = sorted({clip.action for clip in self.clips})  # label k stands for actions[k]
         self.output_size = len(self.actions)
         self.labels = np.searchsorted(self.actions, [clip.action for clip in self.clips]).astype(np.int64)
         self.members = _split(self.clips, protocol, validation, validation_seed)
-        self.name = name
-        self._validation = {"share": validation, "seed": validation_seed}
-        self._frames = packed.frames(preprocessing)
+        self.name = self.display_name(f"ntu-{protocol}")
+        self._frames = self.packed.frames(preprocessing)
+
+    def display_name(self, base: str, *remarks: str) -> str:
+        """A name with the choices that are not the usual ones, and with further remarks that are not empty."""
+        chosen = [
+            "" if self.preprocessing == "s-trans" else self.preprocessing,
+            "" if self.frames == "sampled" else f"{self.frames} clips",
+            "" if self.features == "coordinates" else self.features,
+            f"rotation {self.rotation:g}" if self.rotation else "",
+        ]
+        shown = [remark for remark in (*chosen, *remarks) if remark]
+        return base + (f"[{', '.join(shown)}]" if shown else "")
 
     def count(self, split: str) -> int:
         self._check_split(split)
@@ -85,20 +117,37 @@ class SkeletonClips(SampledTask):
 
     def fetch(self, split: str, indices: np.ndarray, generator: Callable[[], np.random.Generator]) -> Batch:
         clips = self.members[split][indices]  # (B,)
-        lengths = self.packed.lengths[clips]
         labels = self.labels[clips]
-        if split == "train":
-            frames = sample_frames(lengths, self.length, generator())  # (T, B)
+        chance = generator() if split == "train" else None
+        mask = None
+        if self.frames == "whole":
+            x, mask = whole_clips(self._used, self.packed.starts[clips], self.packed.lengths[clips], self.length)
         elif split == "test" and self.test_samplings > 1:
-            frames = self._test_frames[:, indices].reshape(self.length, -1)  # samplings of a clip side by side
+            chosen = self._test_frames[:, indices].reshape(self.length, -1)  # samplings of a clip side by side
             clips = np.repeat(clips, self.test_samplings)
             labels = np.repeat(labels, self.test_samplings)
             labels[np.arange(len(labels)) % self.test_samplings != 0] = IGNORE
+            x = self._gather(clips, chosen)
+        elif chance is not None:
+            x = self._gather(clips, sample_frames(self.packed.lengths[clips], self.length, chance))
         else:
-            frames = centre_frames(lengths, self.length)
+            x = self._gather(clips, centre_frames(self.packed.lengths[clips], self.length))
+        if chance is not None and self.rotation:
+            x = rotate(x, rotations(draw_angles(len(clips), self.rotation, chance)))
+        x = FEATURES[self.features].compute(x)
+        if mask is None:
+            return torch.from_numpy(x), torch.from_numpy(labels)
+        return torch.from_numpy(x), torch.from_numpy(labels), torch.from_numpy(mask)
+
+    @property
+    def _used(self) -> np.ndarray:
+        """All frames, with the columns that the features need."""
+        return self._frames[:, : FEATURES[self.features].columns]
+
+    def _gather(self, clips: np.ndarray, frames: np.ndarray) -> np.ndarray:
+        """The numbered frames (T, B) of clips (B,), (T, B, columns)."""
         rows = np.where(frames == EMPTY, self.packed.zero_row, self.packed.starts[clips] + frames)
-        x = self._frames[rows.ravel()].reshape(*rows.shape, FEATURES)
-        return torch.from_numpy(x), torch.from_numpy(labels)
+        return self._used[rows.ravel()].reshape(*rows.shape, -1)
 
     @cached_property
     def _test_frames(self) -> np.ndarray:
@@ -117,19 +166,26 @@ class SkeletonClips(SampledTask):
             for split in self.splits
             for k in self.members[split]
         )
-        return {
+        seen = (whole_clips,) if self.frames == "whole" else (sample_frames, centre_frames)
+        definition = {
             "task": "ntu-skeletons",
-            "version": VERSION,
             "protocol": self.protocol,
             "stand-in": self.is_standin,
-            "frames": self.packed.sha256,
+            "raw_frames": self.packed.sha256,
             "clips": hashlib.sha256(listed.encode()).hexdigest(),
             "actions": self.actions,
-            "preprocessing": self.preprocessing,
+            "preprocessing": {"name": self.preprocessing, "code": code_digest(CONVENTIONS[self.preprocessing])},
+            "frames": {"name": self.frames, "code": code_digest(*seen)},
             "length": self.length,
             "validation": self._validation,
             "test_samplings": self.test_samplings,
         }
+        # what is off is left out, so that a further option leaves the fingerprints of those who do not use it alone
+        if self.features != "coordinates":
+            definition["features"] = {"name": self.features, "code": code_digest(FEATURES[self.features].compute)}
+        if self.rotation:
+            definition["rotation"] = {"most": self.rotation, "code": code_digest(draw_angles, rotations, rotate)}
+        return definition
 
     def info(self) -> dict[str, Any]:
         lengths = self.packed.lengths
@@ -139,7 +195,7 @@ class SkeletonClips(SampledTask):
     def to_dataset(self, split: str) -> "datasets.Dataset":
         """Columns `frames` (T lists of 150: two people, 25 joints, x y z), `label`, and what the clip's name says.
 
-        All frames of a clip, preprocessed, not sampled. Holds a copy of the split in memory.
+        All frames of a clip, preprocessed, not sampled, whatever the features are. Holds a copy of the split in memory.
         """
         import datasets
         import pyarrow as pa
@@ -149,11 +205,11 @@ class SkeletonClips(SampledTask):
         lengths = self.packed.lengths[members]
         ends = np.cumsum(lengths)
         rows = np.arange(ends[-1]) + np.repeat(self.packed.starts[members] - (ends - lengths), lengths)
-        values = pa.FixedSizeListArray.from_arrays(pa.array(self._frames[rows].reshape(-1)), FEATURES)
+        values = pa.FixedSizeListArray.from_arrays(pa.array(self._frames[rows].reshape(-1)), COORDINATES)
         offsets = pa.array(np.concatenate([[0], ends]).astype(np.int32))
         columns = {"frames": pa.ListArray.from_arrays(offsets, values), "label": pa.array(self.labels[members])}
         features = {
-            "frames": datasets.Sequence(datasets.Sequence(datasets.Value("float32"), length=FEATURES)),
+            "frames": datasets.Sequence(datasets.Sequence(datasets.Value("float32"), length=COORDINATES)),
             "label": datasets.ClassLabel(names=[f"A{action:03d}" for action in self.actions]),
         }
         for attribute in ("setup", "camera", "subject", "replication", "action"):
@@ -169,21 +225,8 @@ class SkeletonClips(SampledTask):
         save_strips(path, f"{self.name}, {self.preprocessing}", clips)
 
 
-def display_name(base: str, names: list[str], preprocessing: str) -> str:
-    """The task's name with the preprocessing, if it is not the default, and with what is missing of the real set."""
-    remarks = [] if preprocessing == "s-trans" else [preprocessing]
-    present = set(names)
-    actions = {ClipName.parse(name).action for name in names}
-    expected = [str(name) for name in usable_names() if name.action in actions]
-    if len(actions) < ACTIONS:
-        remarks.append(f"{len(actions)} of {ACTIONS} classes")
-    if len(present) < len(expected):
-        remarks.append(f"{len(present)} of {len(expected)} clips")
-    return base + (f"[{', '.join(remarks)}]" if remarks else "")
-
-
 def _split(clips: Sequence[ClipName], protocol: str, validation: float, seed: int) -> dict[str, np.ndarray]:
-    """Places of the clips of each split, sorted; validation is drawn from the training side."""
+    """Numbers of the clips of each split, sorted; validation is drawn from the training side."""
     trains = np.array([clip.trains(protocol) for clip in clips], dtype=bool)
     side = np.flatnonzero(trains)
     order = rng.permutation(len(side), "ntu-validation", seed)
@@ -195,13 +238,13 @@ def _split(clips: Sequence[ClipName], protocol: str, validation: float, seed: in
     }
     for split, chosen in members.items():
         if len(chosen) == 0:
-            raise DataError(f"no clip among the {len(clips)} given belongs to the {split} split of ntu-{protocol}")
+            raise ExplicitSourceError(
+                f"no clip among the {len(clips)} given belongs to the {split} split of ntu-{protocol}"
+            )
     return members
 
 
-def _check_options(preprocessing: str, length: int, validation: float, seed: int, samplings: int) -> None:
-    if preprocessing not in CONVENTIONS:
-        raise ValueError(f"preprocessing={preprocessing!r} must be one of: {', '.join(CONVENTIONS)}")
+def _check_numbers(length: int, validation: float, seed: int, samplings: int, rotation: float) -> None:
     if length < 1:
         raise ValueError(f"length={length} must be at least 1")
     if not 0.0 < validation < 1.0:
@@ -210,3 +253,5 @@ def _check_options(preprocessing: str, length: int, validation: float, seed: int
         raise ValueError(f"validation_seed={seed} must not be negative")
     if samplings < 1:
         raise ValueError(f"test_samplings={samplings} must be at least 1")
+    if not 0.0 <= rotation <= math.pi:
+        raise ValueError(f"rotation={rotation} must be an angle from 0 to pi")

@@ -43,7 +43,7 @@ def measured_points(figure: str) -> Counter[tuple[str, ...]]:
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
     """The committed results, filed under commits of a repository of our own: works without the suite's history."""
-    made = Repository(tmp_path_factory.mktemp("published"), "asv_bench")
+    made = Repository(tmp_path_factory.mktemp("published"), "suite", "asv_bench")
     for path in committed_results():
         record = json.loads(path.read_text())
         commit = made.commit(f"Stands for {record['commit_hash'][:8]}")

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from models.kernels import cpu
-from models.kernels.measure import SHAPES, train_step
+from models.kernels.measure import train_step
+from suite.shapes import SHAPES
 
 pytest.importorskip("pytest_benchmark")
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from models.kernels import cpu, measure, report
-from models.kernels.measure import Shape
+from suite.shapes import SHAPES, Shape
 
 pytestmark = pytest.mark.skipif(not cpu.available(), reason="no compiler for the fused recurrences")
 
@@ -33,7 +33,7 @@ def test_no_speed_up_while_numerics_are_red(error: float, monkeypatch: pytest.Mo
 
 
 def test_speed_table_keeps_the_rows_it_loses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "SHAPES", dict.fromkeys(measure.SHAPES, SMALL))
+    monkeypatch.setattr(report, "SHAPES", dict.fromkeys(SHAPES, SMALL))
     monkeypatch.setattr(report, "interleaved", lambda steps: {"ours": 2.0, "theirs": 1.0})
     lines = list(report.speed_lines(peak=1e9))
     assert len(lines) == 2 + len(report.ROWS) + 4
@@ -52,7 +52,8 @@ def test_interleaved_measures_each_in_turn() -> None:
 
 
 def test_operation_count() -> None:
-    T, B, N, inputs = shape = Shape(3, 5, 7, 2)
+    shape = Shape(3, 5, 7, 2)
+    T, B, N, inputs, *_ = shape
     assert measure.flops("durnn", shape) == 2 * T * B * (10 * N * N + 2 * N * inputs)
     assert (
         measure.flops("lstm", shape) == measure.flops("nn.LSTM", shape) == 2 * T * B * 4 * (3 * N * N + 2 * N * inputs)

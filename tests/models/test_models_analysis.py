@@ -33,10 +33,9 @@ def trained():
 
 @pytest.mark.parametrize("name", models.names())
 def test_jacobian_equals_finite_differences(name):
-    net, x = models.build(name, 2, 6, length=8, seed=3, dtype=torch.float64), sequence(1, 8)
     # Cut gradients are not derivatives, so DuRNN is compared without its selection.
-    if name == "durnn":
-        net = models.build(name, 2, 6, length=8, seed=3, dtype=torch.float64, selection=False)
+    options = {"selection": False} if name == "durnn" else {}
+    net, x = models.build(name, 2, 6, length=8, seed=3, dtype=torch.float64, **options), sequence(1, 8)
     got = analysis.jacobian(net, x, lag=3)
     _, state = net(x[:5])
     states = state if isinstance(state, tuple) else (state,)

@@ -1,9 +1,13 @@
 """Tests over the whole registry: a new model is tested the moment it is registered."""
 
+import copy
+
 import pytest
 import torch
 
 import models
+from models.base import Cell
+from models.registry import example, example_input
 
 VARIANTS = [(name, {}) for name in models.names()] + [
     ("durnn", {"selection": False}),
@@ -14,7 +18,7 @@ every_model = pytest.mark.parametrize(("name", "options"), VARIANTS, ids=IDS)
 
 
 def build(name, options, num_layers=2, **more):
-    return models.build(name, 3, 8, num_layers, length=100, seed=0, **options, **more)
+    return example(name, 3, 8, num_layers, length=100, **{"seed": 0} | options | more)
 
 
 def as_tuple(state):
@@ -32,11 +36,12 @@ def test_the_zoo_has_the_families_of_the_paper():
 @pytest.mark.parametrize("backend", ["auto", "reference"])
 def test_forward_and_backward(name, options, dtype, T, B, backend):
     net = build(name, options, dtype=dtype, backend=backend)
-    x = torch.randn(T, B, 3, dtype=dtype, requires_grad=True)
+    x = example_input(name, net, T, B).requires_grad_()
     y, state = net(x)
-    assert y.shape == (T, B, 8)
+    assert y.shape == (T, B, net.size)
     assert y.dtype == dtype
-    assert all(s.shape == (2, B, 8) for s in as_tuple(state))
+    widths = net.cells[0].states.values()
+    assert [s.shape for s in as_tuple(state)] == [(2, B, width) for width in widths]
     y.square().sum().backward()
     for parameter_name, parameter in [("x", x), *net.named_parameters()]:
         assert parameter.grad is not None, f"{parameter_name} got no gradient"
@@ -46,14 +51,15 @@ def test_forward_and_backward(name, options, dtype, T, B, backend):
 @every_model
 def test_last_state_is_the_last_output_of_the_last_layer(name, options):
     net = build(name, options)
-    y, state = net(torch.randn(7, 4, 3))
+    y, state = net(example_input(name, net, 7, 4))
     torch.testing.assert_close(as_tuple(state)[net.state_names.index("h")][-1], y[-1])
 
 
 @every_model
 @pytest.mark.parametrize("split", [1, 40, 99])
 def test_two_halves_with_carried_state_give_the_whole(name, options, split):
-    net, x = build(name, options, dtype=torch.float64), torch.randn(100, 3, 3, dtype=torch.float64)
+    net = build(name, options, dtype=torch.float64)
+    x = example_input(name, net, 100, 3)
     whole, final = net(x)
     first, state = net(x[:split])
     second, last = net(x[split:], state)
@@ -63,8 +69,9 @@ def test_two_halves_with_carried_state_give_the_whole(name, options, split):
 
 @every_model
 def test_batch_first_is_the_transpose(name, options):
-    x = torch.randn(9, 4, 3)
-    y, state = build(name, options)(x)
+    net = build(name, options)
+    x = example_input(name, net, 9, 4)
+    y, state = net(x)
     y_first, state_first = build(name, options, batch_first=True)(x.transpose(0, 1))
     torch.testing.assert_close(y_first.transpose(0, 1), y)
     torch.testing.assert_close(state_first, state)
@@ -74,10 +81,10 @@ def test_batch_first_is_the_transpose(name, options):
 @pytest.mark.parametrize("norm", [None, "after", "frame", "sequence", "frame+after", "sequence+after"])
 def test_state_dict_round_trip(name, options, norm, tmp_path):
     net = build(name, options, norm=norm)
-    x = torch.randn(12, 6, 3)
+    x = example_input(name, net, 12, 6)
     net(x)  # moves running statistics
     torch.save(net.state_dict(), tmp_path / "net.pt")
-    other = models.build(name, 3, 8, 2, length=100, seed=7, norm=norm, **options)
+    other = build(name, options, seed=7, norm=norm)
     other.load_state_dict(torch.load(tmp_path / "net.pt", weights_only=True))
     net.eval()
     other.eval()
@@ -92,14 +99,15 @@ def test_construction_is_a_function_of_the_seed(name, options):
     second = build(name, options).state_dict()
     assert all(torch.equal(first[key], second[key]) for key in first)
     assert torch.equal(torch.get_rng_state(), before), "a seeded construction touched the global generator"
-    other = models.build(name, 3, 8, 2, length=100, seed=1, **options).state_dict()
+    other = build(name, options, seed=1).state_dict()
     assert any(not torch.equal(first[key], other[key]) for key in first)
 
 
 @every_model
 @pytest.mark.parametrize("scale", [0.0, 1e-20, 1e6])
 def test_no_nan_for_zero_or_extreme_input(name, options, scale):
-    net, x = build(name, options), torch.randn(100, 3, 3) * scale
+    net = build(name, options)
+    x = example_input(name, net, 100, 3) * scale
     y, _ = net(x)
     y.mean().backward()
     assert y.isfinite().all()
@@ -115,7 +123,7 @@ def test_no_nan_after_200_random_optimiser_steps(name, options):
             parameter.grad = torch.randn(parameter.shape, generator=generator)
         optimizer.step()
         net.constrain_()
-    y, _ = net(torch.rand(20, 4, 3, generator=generator))
+    y, _ = net(example_input(name, net, 20, 4, generator).abs())
     y.sum().backward()
     assert all(p.isfinite().all() and p.grad.isfinite().all() for p in net.parameters())
 
@@ -149,6 +157,126 @@ def test_repr_is_one_line_with_the_sizes(name, options):
     text = repr(build(name, options, norm="after"))
     assert text.startswith(type(build(name, options)).__name__ + "(3, 8, num_layers=2")
     assert "\n" not in text
+
+
+@every_model
+def test_step_is_what_scan_computes(name, options):
+    """Outputs, states and all gradients of the readable equations against those of the kernel."""
+    net = build(name, options, num_layers=1, dtype=torch.float64)
+    cell, x = net.cells[0], example_input(name, net, 9, 4)
+    torch.manual_seed(0)
+    start = [torch.rand(4, width, dtype=torch.float64).requires_grad_() for width in cell.states.values()]
+    with torch.no_grad():
+        for parameter in cell.parameters():  # biases that start at 0 hide mistakes
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    found = []
+    for scan in (cell.scan, lambda u, state: Cell.scan(cell, u, state)):
+        y, state = scan(cell.project(x), tuple(start))
+        loss = (y * torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view_as(y)).sum() + sum(s.sum() for s in state)
+        grads = torch.autograd.grad(loss, [*cell.parameters(), *start])
+        found.append([y, *state, *grads])
+    torch.testing.assert_close(found[0], found[1], rtol=1e-9, atol=1e-9)
+
+
+@every_model
+def test_the_options_are_the_true_defaults(name, options):
+    """Building with every option spelt out changes nothing."""
+    spelt = models.options(name) | {"seed": 0, "length": 100} | options
+    plain, full = build(name, options), models.build(name, build(name, options).input_size, 8, 2, **spelt)
+    assert repr(plain) == repr(full)
+    x = example_input(name, plain, 5, 3)
+    assert torch.equal(plain(x)[0], full(x)[0])
+
+
+@every_model
+def test_what_a_model_needs_is_what_it_says(name, options):
+    refused = False
+    try:
+        models.build(name, build(name, options).input_size, 8, **options)
+    except ValueError as error:
+        refused = "needs length" in str(error)
+    assert refused == ("length" in models.needs(name))
+    assert models.paper(name)
+
+
+@every_model
+def test_learned_start_begins_as_zeros_and_learns(name, options):
+    if models.options(name)["start"] == "learned":
+        pytest.skip("starts learned by itself")
+    plain, learned = build(name, options), build(name, options, start="learned")
+    x = example_input(name, plain, 5, 3)
+    assert torch.equal(plain(x)[0], learned(x)[0])
+    with torch.no_grad():
+        for cell in learned.cells:
+            for state in cell.states:
+                getattr(cell, f"start_{state}").fill_(0.3)
+    learned(x)[0].sum().backward()
+    extra = {name for name, _ in learned.named_parameters()} - {name for name, _ in plain.named_parameters()}
+    assert extra == {f"layers.{layer}.start_{state}" for layer in (0, 1) for state in plain.state_names}
+    assert all(learned.get_parameter(name).grad.any() for name in extra)
+    assert not set(map(id, models.decayed_parameters(learned))) & {id(learned.get_parameter(name)) for name in extra}
+
+
+@every_model
+def test_start_noise_is_for_training_alone(name, options):
+    net, plain = build(name, options, start_noise=0.5), build(name, options)
+    x = example_input(name, net, 5, 3)
+    before = torch.get_rng_state()
+    assert torch.equal(net.eval()(x)[0], plain(x)[0])
+    assert torch.equal(torch.get_rng_state(), before), "noise that is off drew random numbers"
+    noisy = net.train()(x)[0]
+    assert not torch.equal(noisy, plain(x)[0])
+    state = plain(x)[1]
+    assert torch.equal(net(x, state)[0], plain(x, state)[0]), "a carried state is not a start"
+
+
+@every_model
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision(name, options, dtype):
+    net = build(name, options, dtype=dtype)
+    x = example_input(name, net, 6, 3)
+    y, state = net(x)
+    y, _ = net(x, state)
+    y.float().sum().backward()
+    net.constrain_()
+    assert y.dtype == dtype
+    assert all(p.dtype == dtype and p.grad.isfinite().all() for p in net.parameters())
+
+
+@every_model
+def test_a_model_without_numbers_has_shapes(name, options):
+    net = build(name, options, device="meta")
+    y, _ = net(torch.empty(6, 3, net.input_size, device="meta"))
+    assert y.is_meta
+    assert y.shape == (6, 3, net.size)
+
+
+@every_model
+def test_autocast_takes_back_its_own_state(name, options):
+    net = build(name, options)
+    x = example_input(name, net, 6, 3)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        _, state = net(x)
+        y, _ = net(x.bfloat16(), state)
+    expected, _ = net(x, net(x)[1])
+    torch.testing.assert_close(y.float(), expected, rtol=0.1, atol=0.1)
+
+
+@every_model
+def test_a_model_can_be_copied_after_a_step(name, options):
+    net = build(name, options)
+    x = example_input(name, net, 4, 2)
+    net(x)[0].sum().backward()
+    assert torch.equal(copy.deepcopy(net)(x)[0], net(x)[0])
+
+
+@every_model
+def test_traces_end_in_the_output(name, options):
+    net = build(name, options, norm="after").eval()
+    x = example_input(name, net, 6, 3)
+    traces = net.traces(x)
+    assert len(traces) == 2
+    assert torch.equal(next(reversed(traces[-1].values())), net(x)[0])
 
 
 def test_lstm_and_rnn_and_gru_equal_torch_nn():

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tasks.meters import IGNORE, METERS, Accuracy, BitsPerCharacter, Error, MeanSquaredError
+import tasks
+from tasks.meters import IGNORE, METERS, Accuracy, AveragedAccuracy, BitsPerCharacter, Error, MeanSquaredError
 
 
 def test_ragged_batches_weigh_by_their_samples() -> None:
@@ -72,3 +73,56 @@ def test_shapes_that_would_broadcast_are_refused(name: str) -> None:
 def test_directions() -> None:
     better = {name for name, meter in METERS.items() if meter.higher_is_better}
     assert better == {"accuracy_percent"}
+
+
+@pytest.mark.parametrize("steps", [1, 7])
+def test_a_text_of_one_sample_counts_its_characters(steps: int) -> None:
+    meter = BitsPerCharacter()
+    y = torch.arange(steps)[:, None]
+    meter.update(torch.zeros(steps, 1, 50), y)
+    assert meter.count == steps
+    padded = y.clone()
+    padded[-1] = IGNORE
+    meter.update(torch.zeros(steps, 1, 50), padded)
+    assert meter.count == 2 * steps - 1
+    assert meter.value() == pytest.approx(math.log2(50), rel=1e-6)
+
+
+@pytest.mark.parametrize("samplings", [1, 2, 5])
+def test_several_samplings_count_their_clip_once(samplings: int) -> None:
+    meter = AveragedAccuracy()
+    for clips in (4, 1):  # the last batch may hold a single clip
+        y = torch.full((clips, samplings), IGNORE)
+        y[:, 0] = torch.arange(clips)
+        meter.update(torch.randn(clips * samplings, 6), y.flatten())
+    assert meter.count == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("adding", {"length": 5, "held_out": 37}),
+        ("mnist-synthetic", {}),
+        ("ptb-c-synthetic", {}),
+        ("ptb-c-synthetic", {"segments": "independent"}),
+        ("ntu-cs-synthetic", {"performances": 2}),
+        ("ntu-cs-synthetic", {"performances": 2, "test_samplings": 3}),
+        ("ntu-cs-synthetic", {"performances": 2, "frames": "whole", "length": 300}),
+    ],
+)
+@pytest.mark.parametrize("batch_size", [1, 16])
+def test_an_evaluation_counts_every_sample_of_a_split_once(
+    name: str, options: dict[str, object], batch_size: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DURNN_CACHE", str(tmp_path_factory.getbasetemp() / "meters"))
+        task = tasks.build(name, **options)
+    for split in ("valid", "test"):
+        if batch_size == 1 and task.batches_per_epoch(split, 1) > 1000:
+            continue
+        meter = task.meter()
+        for batch in task.batches(split, batch_size):
+            _, y, _ = tasks.unpack(batch)
+            outputs = torch.zeros_like(y) if task.kind == "regression-last" else torch.zeros(*y.shape, task.output_size)
+            meter.update(outputs, y)
+        assert meter.count == task.count(split)

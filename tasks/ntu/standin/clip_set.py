@@ -1,12 +1,11 @@
 """The clips of the stand-in, generated one by one when they are asked for."""
 
-import hashlib
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tasks import rng
+from tasks.code_digest import code_digest
 from tasks.ntu.clip import Clip
 from tasks.ntu.names import ACTIONS, CAMERAS, REPLICATIONS, SUBJECTS_OF_SETUP, ClipName
 from tasks.ntu.readers import text
@@ -50,16 +49,6 @@ class GeneratedClips(ClipSet):
 
     @property
     def signature(self) -> str:
-        return f"synthetic-{generator_digest(Path(__file__).parent)}-{self.performances}-{self.seed}"
-
-
-def generator_digest(folder: Path) -> str:
-    """Stands for everything that shapes the clips, so that no cache made by another generator is taken for this one's.
-
-    Taken from the source text, because a version number is forgotten; and from numpy's version, because numpy does not
-    promise the same normal numbers for ever.
-    """
-    digest = hashlib.sha256(np.__version__.encode())
-    for file in ("motion.py", "sensor.py", "clip_set.py", "../readers/text.py", "../../rng.py"):
-        digest.update((folder / file).read_bytes())
-    return digest.hexdigest()[:16]
+        # numpy's version, because numpy does not promise the same normal numbers for ever
+        generator = code_digest(GeneratedClips.__init__, GeneratedClips.write)
+        return f"synthetic-{generator}-{np.__version__}-{self.performances}-{self.seed}"

@@ -8,6 +8,7 @@ import warnings
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -72,7 +73,7 @@ def test_packed_frames_are_those_of_the_files(folder: Path) -> None:
     for convention in CONVENTIONS:
         assert not packed.frames(convention)[packed.zero_row].any()
     assert len(kept(folder)) == 1
-    assert not [path for path in packed.folder.iterdir() if path.name.startswith(".frames")]
+    assert not [path for path in packed.folder.iterdir() if path.name.startswith((".frames", ".seal"))]
 
 
 def test_it_is_made_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +101,9 @@ KILL_POINTS = {
     "when all are read": (packing, "_join", 1),
     "before the frames are safe": (packing, "_flush", 1),
     "before the index is safe": (packing, "_flush", 2),
-    "before the folder gets its name": (os, "replace", 1),
+    "before the frames are sealed": (os, "replace", 1),
+    "before the index is sealed": (os, "replace", 2),
+    "before the folder gets its name": (os, "replace", 3),
 }
 
 
@@ -142,7 +145,7 @@ def test_killed_while_preprocessing(folder: Path) -> None:
     assert in_child(work) == -signal.SIGKILL
     frames = packed.frames("p-ntu")
     assert frames.shape == packed.frames("raw").shape
-    assert not [path for path in packed.folder.iterdir() if path.name.startswith(".frames")]
+    assert not [path for path in packed.folder.iterdir() if path.name.startswith((".frames", ".seal"))]
 
 
 def test_two_processes_at_once(folder: Path) -> None:
@@ -161,7 +164,7 @@ def test_two_processes_at_once(folder: Path) -> None:
     assert len(kept(folder)) == 1
 
 
-@pytest.mark.parametrize("damage", ["index", "truncated index", "frames", "other version"])
+@pytest.mark.parametrize("damage", ["index", "truncated index", "other index", "frames", "one byte", "no seal"])
 def test_a_damaged_cache_is_made_again(damage: str, folder: Path) -> None:
     packed = pack(ClipFolder(folder), "test")
     index, frames = packed.folder / "index.json", packed.folder / "frames.npy"
@@ -172,8 +175,12 @@ def test_a_damaged_cache_is_made_again(damage: str, folder: Path) -> None:
             index.write_text(index.read_text()[:50])
         case "frames":
             frames.write_bytes(frames.read_bytes()[:-1000])
-        case "other version":
-            index.write_text(json.dumps(json.loads(index.read_text()) | {"version": 0}))
+        case "other index":
+            index.write_text(json.dumps(json.loads(index.read_text()) | {"lengths": [1] * len(NAMES)}))
+        case "one byte":
+            frames.write_bytes(frames.read_bytes()[:-2000] + b"x" + frames.read_bytes()[-1999:])
+        case "no seal":
+            (packed.folder / "seal-frames.npy.json").unlink()
     again = pack(ClipFolder(folder), "test")
     assert again.sha256 == packed.sha256
     np.testing.assert_array_equal(again.clip("raw", 1), select_people(ClipFolder(folder).read(NAMES[1])))
@@ -183,8 +190,47 @@ def test_damaged_preprocessed_frames_are_made_again(folder: Path) -> None:
     packed = pack(ClipFolder(folder), "test")
     before = np.array(packed.frames("s-rota"))
     (path,) = packed.folder.glob("frames-s-rota*")
-    path.write_bytes(path.read_bytes()[:-1000])
-    np.testing.assert_array_equal(packed.frames("s-rota"), before)
+    for damaged in (path.read_bytes()[:-1000], b"x" + path.read_bytes()[1:], path.read_bytes()[:-1] + b"x"):
+        path.write_bytes(damaged)
+        np.testing.assert_array_equal(packed.frames("s-rota"), before)
+
+
+def test_killed_between_the_seal_and_the_name_of_a_preprocessing(folder: Path) -> None:
+    packed = pack(ClipFolder(folder), "test")
+    replace, calls = os.replace, 0
+
+    def deadly(*args: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        replace(*args)
+
+    def work() -> None:
+        os.replace = deadly  # type: ignore[assignment]
+        packed.frames("s-rota")
+
+    assert in_child(work) == -signal.SIGKILL
+    assert not list(packed.folder.glob("frames-s-rota*"))
+    assert packed.frames("s-rota").shape == packed.frames("raw").shape
+    assert not [path for path in packed.folder.iterdir() if path.name.startswith((".frames", ".seal"))]
+
+
+def test_another_preprocessing_under_the_same_name_makes_another_array(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed = pack(ClipFolder(folder), "test")
+    before = np.array(packed.frames("s-rota"))
+    monkeypatch.setitem(CONVENTIONS, "s-rota", CONVENTIONS["p-ntu"])
+    assert not np.array_equal(packed.frames("s-rota"), before)
+    np.testing.assert_array_equal(packed.frames("s-rota"), packed.frames("p-ntu"))
+    assert len(list(packed.folder.glob("frames-s-rota*"))) == 2
+
+
+def test_a_body_of_zeros_is_none(folder: Path) -> None:
+    zeros = Clip(3, np.arange(3), np.full(3, 7, np.uint64), np.zeros((3, 25, 3), np.float32))
+    (folder / f"{NAMES[2]}.skeleton").write_bytes(text.dump(zeros))
+    assert pack(ClipFolder(folder), "test").without_bodies == [NAMES[2]]
 
 
 @pytest.mark.parametrize(("number", "reason"), [(errno.ENOSPC, "disk is full"), (errno.EROFS, "Read-only")])

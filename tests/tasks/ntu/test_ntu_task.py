@@ -13,11 +13,14 @@ import torch
 import tasks
 from tasks.base import IGNORE
 from tasks.download import DataError
-from tasks.ntu.names import CROSS_SUBJECT_TRAINING, ClipName, usable_names
+from tasks.meters import AveragedAccuracy
+from tasks.ntu import task as task_module
+from tasks.ntu.names import CROSS_SUBJECT_TRAINING, ClipName, part_of_the_set, usable_names
+from tasks.ntu.preprocessing import CONVENTIONS
 from tasks.ntu.readers import text
 from tasks.ntu.sampling import centre_frames
 from tasks.ntu.standin.clip_set import GeneratedClips
-from tasks.ntu.task import AveragedAccuracy, SkeletonClips, _split, display_name
+from tasks.ntu.task import SkeletonClips, _split
 
 SMALL = {"performances": 3}
 
@@ -153,6 +156,36 @@ def test_fingerprints_tell_tasks_apart() -> None:
     assert build(preprocessing="raw").name == "ntu-cs-synthetic[raw, 3 performances, seed 0]"
 
 
+def test_the_fingerprint_follows_the_code_of_what_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def last_frames(lengths: np.ndarray, steps: int) -> np.ndarray:
+        return lengths - steps + np.arange(steps)[:, None]
+
+    before = {name: build(preprocessing=name).fingerprint for name in ("s-trans", "s-rota")}
+    monkeypatch.setitem(CONVENTIONS, "s-rota", CONVENTIONS["p-ntu"])
+    after = {name: build(preprocessing=name).fingerprint for name in before}
+    assert after["s-trans"] == before["s-trans"]
+    assert after["s-rota"] != before["s-rota"]
+    monkeypatch.setattr(task_module, "centre_frames", last_frames)
+    assert build().fingerprint != before["s-trans"]
+
+
+def test_options_are_declared_once_for_all_four() -> None:
+    shared = {option: default for option, default in tasks.options("ntu-cs").items() if option != "source"}
+    assert shared == {
+        "preprocessing": "s-trans",
+        "length": 20,
+        "validation": 0.05,
+        "validation_seed": 0,
+        "test_samplings": 1,
+        "frames": "sampled",
+        "features": "coordinates",
+        "rotation": 0.0,
+    }
+    assert tasks.options("ntu-cv") == {"source": None} | shared
+    for name in ("ntu-cs-synthetic", "ntu-cv-synthetic"):
+        assert tasks.options(name) == {"performances": 27, "data_seed": 0} | shared
+
+
 def test_averaged_test_scores_each_clip_once() -> None:
     task = build(test_samplings=4)
     count = task.count("test")
@@ -211,7 +244,9 @@ def test_partial_sets_are_called_what_they_are(tmp_path: Path) -> None:
     task = tasks.build("ntu-cs", source=tmp_path)
     here = len([name for name in chosen if name in usable])
     there = len([name for name in usable if name.endswith(("A005", "A017"))])
-    assert task.name == f"ntu-cs[2 of 60 classes, {here} of {there} clips]"
+    assert task.partial == f"2 of 60 classes, {here} of {there} clips"
+    assert task.name == f"ntu-cs[{task.partial}]"
+    assert task.info()["partial"] == task.partial
     assert task.output_size == 2
     assert isinstance(task, SkeletonClips)
     assert task.actions == [5, 17]
@@ -219,13 +254,23 @@ def test_partial_sets_are_called_what_they_are(tmp_path: Path) -> None:
     assert not task.is_standin
 
 
-def test_display_names() -> None:
+def test_what_is_missing_of_the_set() -> None:
     everything = [str(name) for name in usable_names()]
-    assert display_name("ntu-cs", everything, "s-trans") == "ntu-cs"
-    assert display_name("ntu-cv", everything, "raw") == "ntu-cv[raw]"
-    assert display_name("ntu-cs", everything[1:], "s-trans") == "ntu-cs[56577 of 56578 clips]"
+    assert part_of_the_set(everything) == ""
+    assert part_of_the_set(everything[1:]) == "56577 of 56578 clips"
     ten = [name for name in everything if int(name[-3:]) <= 10]
-    assert display_name("ntu-cs", ten, "s-rota") == "ntu-cs[s-rota, 10 of 60 classes]"
+    assert part_of_the_set(ten) == "10 of 60 classes"
+
+
+def test_display_names() -> None:
+    assert build().display_name("ntu-cs") == "ntu-cs"
+    assert build(preprocessing="raw").display_name("ntu-cv", "") == "ntu-cv[raw]"
+    assert (
+        build(preprocessing="s-rota").display_name("ntu-cs", "10 of 60 classes") == "ntu-cs[s-rota, 10 of 60 classes]"
+    )
+    assert build(frames="whole", rotation=0.3).name == (
+        "ntu-cs-synthetic[whole clips, rotation 0.3, 3 performances, seed 0]"
+    )
 
 
 def test_one_sided_sets_are_refused(tmp_path: Path) -> None:

@@ -1,0 +1,150 @@
+"""Parts and cells by themselves: what decays, what is collected, how options are declared."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import models
+from models.base import Cell, Part, Slot, decayed_parameters, declared_options
+
+DECAYED = {
+    "rnn-tanh": {"W_in"},
+    "rnn-relu": {"W_in"},
+    "irnn": {"W_in"},
+    "lstm": {"W_in"},
+    "gru": {"W_in"},
+    "indrnn": {"W_in"},
+    "durnn": {"W_in", "W_ss", "W_ls", "W_s"},
+}
+
+
+def decayed_names(module):
+    ids = set(map(id, decayed_parameters(module)))
+    return [name for name, parameter in module.named_parameters() if id(parameter) in ids]
+
+
+@pytest.mark.parametrize("name", DECAYED)
+@pytest.mark.parametrize("num_layers", [1, 3])
+def test_exactly_these_weights_decay(name, num_layers):
+    net = models.build(name, 2, 4, num_layers, length=5, norm="frame+after", start="learned")
+    expected = {f"layers.{layer}.{leaf}" for layer in range(num_layers) for leaf in DECAYED[name]}
+    assert set(decayed_names(net)) == expected
+
+
+def test_ablations_of_durnn_decay_what_they_have():
+    net = models.DuRNN(2, 4, length=5, selection=False)
+    assert decayed_names(net) == ["layers.0.W_in", "layers.0.W_s"]
+    net = models.DuRNN(2, 4, length=5, short="independent")
+    assert decayed_names(net) == ["layers.0.W_in", "layers.0.W_ss", "layers.0.W_ls", "layers.0.W_s"]
+
+
+class Leaf(Part):
+    decayed = ("W", "inner.weight")
+    penalty_names = ("size",)
+
+    def __init__(self):
+        super().__init__()
+        self.W, self.inner, self.limits = nn.Parameter(torch.ones(2)), nn.Linear(2, 2), 0
+
+    def forward(self):
+        self.collect("size", self.W.sum())
+
+    def constrain_(self):
+        self.limits += 1
+
+
+class Nested(Part):
+    def __init__(self):
+        super().__init__()
+        self.leaves = nn.ModuleList([nn.Sequential(Leaf()), Leaf()])
+        self.shared = self.leaves[1]
+
+
+def test_parts_are_found_wherever_they_stand_and_parameters_once():
+    module = nn.Sequential(nn.Linear(1, 1), Nested())
+    assert decayed_names(module) == [f"1.leaves.{n}.{leaf}" for n in ("0.0", "1") for leaf in ("W", "inner.weight")]
+    assert len(decayed_parameters(module)) == 4
+
+
+def test_a_decayed_name_without_a_parameter_is_an_error():
+    part = Leaf()
+    part.decayed = ("w",)
+    with pytest.raises(ValueError, match=r"Leaf\.decayed names 'w', which is none of its parameters"):
+        decayed_parameters(nn.Sequential(part))
+
+
+def test_penalties_and_constraints_reach_the_parts_inside():
+    part = Nested()
+    for leaf in (part.leaves[0][0], part.leaves[1]):
+        leaf()
+    assert part.penalties()["size"].item() == 4, "a part that stands in two places counts once"
+    part.constrain_()
+    assert [leaf.limits for leaf in (part.leaves[0][0], part.leaves[1])] == [1, 1]
+
+
+def test_a_collected_penalty_does_not_stand_in_the_way_of_a_copy():
+    part = Leaf()
+    part()
+    assert copy.deepcopy(part).penalties() == {}
+    assert part.penalties()["size"].requires_grad
+
+
+def test_a_penalty_without_a_declared_name_is_refused():
+    with pytest.raises(ValueError, match="penalty 'sise'"):
+        Leaf().collect("sise", torch.zeros(()))
+
+
+def test_a_cell_without_its_equations_cannot_be_built():
+    class Empty(Cell):
+        pass
+
+    with pytest.raises(TypeError, match="abstract"):
+        Empty(Slot(2, 4))
+
+
+def test_a_cell_stands_by_itself():
+    cell = models.LSTM.cell(Slot(2, 4), forget_bias=2.0)
+    y, (h, c) = cell(torch.randn(5, 3, 2))
+    assert torch.equal(y[-1], h)
+    assert c.shape == (3, 4)
+
+
+def test_options_are_those_of_the_signature_and_of_the_base_that_takes_the_rest():
+    class Base:
+        def __init__(self, place, *, one=1, two):
+            pass
+
+    class Derived(Base):
+        def __init__(self, place, *, one=3, four=4, **rest):
+            super().__init__(place, one=one, **rest)
+
+    assert declared_options(Base) == {"one": 1, "two": ...}
+    assert declared_options(Derived) == {"one": 3, "four": 4, "two": ...}
+
+
+def test_a_cell_may_not_declare_what_every_model_has():
+    class Clash(models.LSTM.cell):
+        def __init__(self, slot, *, norm="layer"):
+            super().__init__(slot)
+
+    with pytest.raises(TypeError, match="Clash declares norm"):
+        type("ClashNet", (models.Stack,), {"cell": Clash})
+
+
+def test_the_docstring_of_a_model_tells_its_options():
+    for option in models.DuRNN.options():
+        if option in declared_options(models.DuRNN.cell):
+            assert option in models.DuRNN.__doc__, option
+
+
+def test_durnn_traces_its_halves():
+    net = models.DuRNN(2, 4, 2, length=6, norm="after", seed=0).eval()
+    x = torch.randn(6, 3, 2)
+    first, last = net.traces(x)
+    assert list(first) == list(last) == ["full half", "independent half"]
+    _, (h_short, _) = net(x)
+    assert torch.equal(torch.stack([first["full half"][-1], last["full half"][-1]]), h_short)
+    assert list(models.DuRNN(2, 4, length=6, short="independent").traces(x)[0]) == ["short half", "independent half"]
+    assert list(models.LSTM(2, 4).traces(x)[0]) == ["output"]

@@ -1,0 +1,61 @@
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from models import inputs
+from models.base import decayed_parameters
+
+SYMBOLS = torch.tensor([[0, 3], [2, 1], [4, 4]])  # (T, B)
+
+
+def test_one_hot_is_one_unit_per_symbol():
+    part = inputs.build("one-hot", 5)
+    assert (part.size, part.takes_symbols) == (5, True)
+    assert torch.equal(part(SYMBOLS, None), F.one_hot(SYMBOLS, 5).float())
+    assert part.double()(SYMBOLS).dtype == torch.float64
+    assert list(part.state_dict()) == []
+
+
+def test_embedding_draws_as_nn_embedding_filled_uniformly():
+    torch.manual_seed(3)
+    part = inputs.build("embedding", 5, size=7, range=0.1)
+    after = torch.rand(1)
+    torch.manual_seed(3)
+    expected = nn.Embedding(5, 7)
+    nn.init.uniform_(expected.weight, -0.1, 0.1)
+    assert torch.equal(after, torch.rand(1))
+    assert torch.equal(part.embedding.weight, expected.weight)
+    assert torch.equal(part(SYMBOLS, None), expected(SYMBOLS))
+    assert (part.size, part.takes_symbols) == (7, True)
+    assert inputs.options("embedding") == {"size": ..., "range": 0.04}
+
+
+def test_the_embedding_decays():
+    part = inputs.build("embedding", 5, size=7)
+    assert decayed_parameters(part) == [part.embedding.weight]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: inputs.build("onehot", 5), r"no input 'onehot' \(did you mean 'one-hot'"),
+        (lambda: inputs.build("embedding", 5), "Input 'embedding' needs the option 'size'"),
+        (lambda: inputs.build("one-hot", 5, size=3), "Input 'one-hot' has no option 'size'"),
+    ],
+)
+def test_bad_inputs_get_one_clear_sentence(call, message):
+    with pytest.raises(ValueError, match=message) as error:
+        call()
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", inputs.names())
+def test_every_input_gives_its_size_to_the_model(name):
+    needed = {"size": 6} if inputs.options(name).get("size") is ... else {}
+    part = inputs.build(name, 5, **needed)
+    x = SYMBOLS if part.takes_symbols else torch.randn(3, 2, 5)
+    mask = torch.tensor([[True, True], [True, True], [True, False]])
+    assert part(x, mask).shape == (3, 2, part.size)
+    assert part.mask(mask) is mask
+    decayed_parameters(part)
