@@ -94,7 +94,9 @@ def fetch_script(name: str, offline: bool = False) -> Path:
     if kept.exists() and sha256(kept.read_bytes()) == script.sha256:
         return kept
     if offline:
-        raise PublishError(f"{name} is not in the cache; `python asv_bench/run.py publish` fetches it once, through npm.")
+        raise PublishError(
+            f"{name} is not in the cache; `python asv_bench/run.py publish` fetches it once, through npm."
+        )
     content = _from_npm(script)
     if sha256(content) != script.sha256:
         raise PublishError(f"{script.member} of npm's {script.package} is not the expected file: its sha256 differs.")

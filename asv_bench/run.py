@@ -171,7 +171,9 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--rounds", type=int, default=7, help="pairs of blocks in each of them")
     command = commands.add_parser("publish")
     command.set_defaults(run=publish)
-    command.add_argument("--offline", action="store_true", help="take the page's scripts from the cache, ask no registry")
+    command.add_argument(
+        "--offline", action="store_true", help="take the page's scripts from the cache, ask no registry"
+    )
     command = commands.add_parser("serve")
     command.set_defaults(run=serve)
     command.add_argument("--port", type=int, default=8080, help="0 takes a free one")

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import publish
 import pytest
-from chromium import Chromium, executable
 from asv_repository import ROOT, Repository
+from chromium import Chromium, executable
 
 RESULTS = ROOT / "asv_bench" / "results"
 TRAIN_STEP = "zoo.Steps.time_train_step"

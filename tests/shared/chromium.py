@@ -38,7 +38,7 @@ class DebuggingError(RuntimeError):
 
 
 class Chromium:
-    """One page. ``requests`` holds the address of everything it has asked for, ``errors`` what its console complained of."""
+    """One page. ``requests`` holds the address of everything it asked for, ``errors`` what its console complained of."""
 
     def __init__(self, profile: Path) -> None:
         chromium = executable()
@@ -144,7 +144,8 @@ class Chromium:
 
     def screenshot(self, path: Path, whole: bool = False) -> None:
         """What the window shows, or the whole page."""
-        answer = self.send("Page.captureScreenshot", captureBeyondViewport=whole, **({"clip": self._page()} if whole else {}))
+        part: dict[str, Any] = {"clip": self._page(), "captureBeyondViewport": True} if whole else {}
+        answer = self.send("Page.captureScreenshot", **part)
         path.write_bytes(base64.b64decode(answer["data"]))
 
     def _page(self) -> dict[str, float]:
