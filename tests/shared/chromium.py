@@ -38,7 +38,7 @@ class DebuggingError(RuntimeError):
 
 
 class Chromium:
-    """One page. ``requests`` holds the address of everything it asked for, ``errors`` what its console complained of."""
+    """One page. ``requests`` holds what it asked for, ``errors`` what its console complained about."""
 
     def __init__(self, profile: Path) -> None:
         chromium = executable()

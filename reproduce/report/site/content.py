@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -48,15 +48,18 @@ class Content:
 
     @cached_property
     def cells(self) -> dict[Spot, Entry]:
-        """Every row and cell with runs, and each of them at the paper's budget whether it was run or not."""
+        """Every row and cell with runs; at the paper's budget also those without, where a page speaks of them."""
         found: dict[Spot, Entry] = {}
-        for shown in (self.blocks, self._planned):
-            for name, some in shown.items():
-                for block in some:
-                    for line in block.lines:
-                        if line.published or shown is self._planned:
-                            entry = Entry(spot_of(EXPERIMENTS[name], block, line), block, line)
-                            found.setdefault(entry.spot, entry)
+        for entry in _entries(self.blocks):
+            if entry.line.published:
+                found.setdefault(entry.spot, entry)
+        run = {(spot.recipe, spot.row, spot.cell) for spot in found}
+        linked = {self.spot(entry.block, entry.line) for entry in _entries(self.blocks)}
+        for entry in _entries(self._planned):
+            spot, line = entry.spot, entry.line
+            can_be_told = line.printed != "-" or line.row in entry.block.experiment.runnable_rows
+            if spot in linked or ((spot.recipe, spot.row, spot.cell) not in run and can_be_told):
+                found.setdefault(spot, entry)
         return found
 
     def spot(self, block: Block, line: Line) -> Spot:
@@ -131,6 +134,13 @@ class Content:
         """Every table, row and cell for which the paper prints a number."""
         tables = {name: paper.load().tables[name] for name in TABLES}
         return [(n, r, c) for n, t in tables.items() for r in t.rows for c in t.cells if t.printed(r, c) != "-"]
+
+
+def _entries(shown: dict[str, list[Block]]) -> Iterator[Entry]:
+    for some in shown.values():
+        for block in some:
+            for line in block.lines:
+                yield Entry(spot_of(block.experiment, block, line), block, line)
 
 
 def spot_of(experiment: Experiment, block: Block, line: Line) -> Spot:
