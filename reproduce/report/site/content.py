@@ -11,7 +11,7 @@ from pathlib import Path
 from reproduce.plan import paper
 from reproduce.plan.experiments import EXPERIMENTS, Experiment
 from reproduce.plan.runs import ROOT
-from reproduce.report import claims, measurements
+from reproduce.report import claims, measurements, tables
 from reproduce.report.claims import JudgedClaim
 from reproduce.report.measurements import Measurement
 from reproduce.report.publish import PUBLISHED
@@ -54,7 +54,8 @@ class Content:
             if entry.line.published:
                 found.setdefault(entry.spot, entry)
         run = {(spot.recipe, spot.row, spot.cell) for spot in found}
-        linked = {self.spot(entry.block, entry.line) for entry in _entries(self.blocks)}
+        with_verdicts = [e for e in _entries(self.blocks) if "verdict" in tables.columns(e.block, with_yours=False)]
+        linked = {self.spot(entry.block, entry.line) for entry in with_verdicts}
         for entry in _entries(self._planned):
             spot, line = entry.spot, entry.line
             can_be_told = line.printed != "-" or line.row in entry.block.experiment.runnable_rows
