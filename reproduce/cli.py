@@ -88,7 +88,7 @@ def main(name: str, argv: list[str] | None = None) -> None:
         description=f"{experiment.title}.\n\n{about}\n\n{examples(experiment)}",
         config=(tyro.conf.FlagCreatePairsOff,),
     )
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 100)
     try:
         sys.exit(execute(experiment, arguments, console))
     except ValueError as error:

@@ -49,7 +49,7 @@ def show(experiment: Experiment, shown: list[Block], with_yours: bool, console: 
         said += new
         for fact in new:
             console.print(f"\n{fact}", style="yellow", highlight=False, soft_wrap=True, markup=False)
-        console.print()
+        console.print(f"\n{tables.heading(block)}", style="bold", highlight=False, soft_wrap=True, markup=False)
         console.print(table)
         for whose in ("published", "yours") if with_yours else ("published",):
             if order := tables.order_line(block, whose):
