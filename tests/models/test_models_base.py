@@ -111,6 +111,15 @@ def test_a_cell_stands_by_itself():
     assert c.shape == (3, 4)
 
 
+def test_noise_that_would_act_on_nothing_is_refused():
+    class Voiceless(models.RNN.cell):
+        noisy = ("v",)
+
+    assert Voiceless(Slot(2, 4)).initial(3)[0].shape == (3, 4)
+    with pytest.raises(ValueError, match="Voiceless has no state v for start_noise"):
+        Voiceless(Slot(2, 4, start_noise=0.1))
+
+
 def test_options_are_those_of_the_signature_and_of_the_base_that_takes_the_rest():
     class Base:
         def __init__(self, place, *, one=1, two):
