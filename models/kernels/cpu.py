@@ -183,7 +183,7 @@ def _check_recurrence(recurrence: Recurrence, dtype: torch.dtype, library: ctype
         leaves = {name: draw(letters).requires_grad_() for name, letters in forward.inputs.items()}
         plain = recurrence.reference(**leaves, **given)
         plain = plain if isinstance(plain, tuple) else (plain,)
-        grads = {f"grad_{name}": draw(letters) for name, letters in recurrence.outputs.items()}
+        grads = {f"grad_{name}": draw(forward.outputs[name]) for name in recurrence.outputs}
         expected = [*plain, *torch.autograd.grad(plain, list(leaves.values()), list(grads.values()))]
         inputs = {name: tensor.detach() for name, tensor in leaves.items()}
         results = compute(forward, list(inputs.values()), list(given.values()), library)
