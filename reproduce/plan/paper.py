@@ -81,8 +81,9 @@ class PaperTable(_Part):
             for value in row.values:
                 if value != "-":
                     float(value)
-        for row_name, cells in (*self.protocols.items(), *self.reruns.items()):
-            for kind, name, known in (("row", row_name, self.rows), *(("cell", cell, self.cells) for cell in cells)):
+        places = [(row, cell) for facts in (self.protocols, self.reruns) for row in facts for cell in facts[row]]
+        for row_name, cell in places:
+            for kind, name, known in (("row", row_name, list(self.rows)), ("cell", cell, self.cells)):
                 if name not in known:
                     raise ValueError(f"there is no {kind} {name!r}; {nearest(name, known)}")
         return self

@@ -44,14 +44,17 @@ class Order(_Comparison):
 
 
 class Speed(_Comparison):
-    """``row`` needs fewer updates until its validation metric passes ``until``; a run that never does needs them all."""
+    """``row`` needs fewer updates until its validation metric passes ``until``; a run that never does needs all."""
 
     kind: Literal["speed"]
     until: float
 
 
 class Smooth(_Comparison):
-    """The curve of ``row`` is smoother: all its changes of log10 of the validation metric over its net fall."""
+    """The curve of ``row`` falls more smoothly: all changes of log10 of the validation metric over its net fall.
+
+    Counted until the curve first comes within a factor of two of its best value, and compared on a log scale.
+    """
 
     kind: Literal["smooth"]
 
@@ -116,7 +119,7 @@ class Bound(_Part):
 
 
 class Parameters(_Part):
-    """The network of ``row`` has at most ``at_most`` times the parameters of that of ``than``, at the paper's budget."""
+    """The network of ``row`` has at most ``at_most`` times the parameters of ``than``, at the paper's budget."""
 
     kind: Literal["parameters"]
     recipe: str
