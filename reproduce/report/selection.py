@@ -165,7 +165,7 @@ def blocks(
     rows, cells = set(experiment.shown_rows), experiment.all_cells
     here = [r for r in [*published, *mine] if r.recipe == recipe.name and r.row in rows and r.cell in cells]
     kinds = {(data_of(r), r.budget) for r in here if not budgets or r.budget in budgets}
-    ordered = sorted(kinds, key=lambda kind: (kind[0] == "stand-in", kind[0], -BUDGETS.index(kind[1])))
+    ordered: list[tuple[str, str]] = sorted(kinds, key=lambda kind: (kind[0] == "stand-in", kind[0], -BUDGETS.index(kind[1])))
     found = []
     for data, budget in ordered or [("", budgets[0] if budgets else "paper")]:
         for cell in cells:
