@@ -8,7 +8,7 @@ from rich.console import Console
 
 from reproduce.plan.experiments import Experiment
 from reproduce.plan.runs import ROOT
-from reproduce.report import latex, records, tables
+from reproduce.report import claims, latex, measurements, records, tables
 from reproduce.report.overview import overview
 from reproduce.report.records import Record, Records
 from reproduce.report.selection import Block, blocks
@@ -32,6 +32,7 @@ def report(experiment: Experiment, place: Place, console: Console, budgets: tupl
     written = _write_tables(experiment, shown, results, not is_publishing)
     written += _figures(experiment, shown, place, results, console)
     if is_publishing:
+        written += measurements.measure_all(found.good, place, results / "measurements")
         written += write_pages(found, results)
     names = ", ".join(path.name for path in written)
     console.print(f"written to {results}: {names}", highlight=False, soft_wrap=True, markup=False)
@@ -68,7 +69,11 @@ def _write_tables(experiment: Experiment, shown: list[Block], results: Path, wit
 
 def write_pages(found: Records, results: Path) -> list[Path]:
     """The pages that are made of all records together."""
-    return [_write(results / "README.md", overview(found))]
+    judged = claims.judge_all(found.good, measurements.read_all(results / "measurements"))
+    return [
+        _write(results / "README.md", overview(found)),
+        _write(results / "claims.md", claims.markdown(judged)),
+    ]
 
 
 def _figures(experiment: Experiment, shown: list[Block], place: Place, results: Path, console: Console) -> list[Path]:
