@@ -182,9 +182,11 @@ def parse_duration(text: str) -> float:
 
 def listing(runs: list[Run], place: Place, title: str) -> Table:
     """What --list shows."""
-    known = records.read_all(place.records).good
+    published = records.read_all(ROOT / "results" / "records").good
+    known = [*records.read_all(place.records).good, *published]
+    numbers = {(r.identity, r.row): r.test for r in published}
     table = Table(title=title)
-    for name in ("row", "cell", "seed", "task", "updates", "state", "time"):
+    for name in ("row", "cell", "seed", "task", "updates", "state", "time", "published"):
         table.add_column(name)
     for run in runs:
         done = finished_record(run, place)
@@ -195,5 +197,7 @@ def listing(runs: list[Run], place: Place, title: str) -> Table:
             f"took {clock(done.wall_seconds)}" if done else "not measured" if left is None else f"about {clock(left)}"
         )
         updates = f"{run.settings.training.updates:,}"
-        table.add_row(run.row, run.cell, str(run.seed), run.task, updates, state, time_)
+        number = numbers.get((run.id, run.row))
+        shown = "–" if number is None else f"{number:.4g}"
+        table.add_row(run.row, run.cell, str(run.seed), run.task, updates, state, time_, shown)
     return table

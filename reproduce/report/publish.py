@@ -11,7 +11,7 @@ from reproduce.plan.runs import ROOT
 from reproduce.report import claims, latex, measurements, records, tables
 from reproduce.report.overview import overview
 from reproduce.report.records import Record, Records
-from reproduce.report.selection import Block, blocks
+from reproduce.report.selection import Block, blocks, fullest
 from reproduce.train.outcome import Place
 from suite.files import write_atomic
 
@@ -84,7 +84,7 @@ def _figures(experiment: Experiment, shown: list[Block], place: Place, results: 
     if experiment.kind == "curves":
         return figures.curves(experiment, shown, results / "figures")
     layers = []
-    for block in shown:
+    for block in filter(None, (fullest(shown, cell) for cell in experiment.all_cells)):  # one budget in one figure
         for line in block.lines:
             mine = activations.layers_of(line, place)
             if not mine:
