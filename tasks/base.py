@@ -111,7 +111,8 @@ class Task(ABC):
     @cached_property
     def chance(self) -> float:
         """The metric of the best constant answer on the test split."""
-        targets = torch.cat([unpack(batch)[1].flatten() for batch in self.batches("test", 256)])
+        size = min(256, self.count("test") or 256)
+        targets = torch.cat([unpack(batch)[1].flatten() for batch in self.batches("test", size)])
         return constant_answer(self.metric, targets if targets.is_floating_point() else targets[targets != IGNORE])
 
     def meter(self) -> Meter:

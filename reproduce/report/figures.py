@@ -18,12 +18,11 @@ from reproduce.report import tables
 from reproduce.report.selection import Block, Line, fullest
 
 _PALETTE = sns.color_palette("colorblind", 10)
-COLOURS = {
-    row: _PALETTE[index]
-    for index, row in enumerate(
-        ("durnn", "indrnn-2", "lstm", "irnn", "rnn-tanh", "durnn-no-selection", "durnn-independent-short")
-    )
-}
+COLOURED = (
+    "durnn", "indrnn-2", "lstm", "irnn", "rnn-tanh", "durnn-no-selection", "durnn-independent-short", "durnn-delta-1",
+    "rnn-relu", "indrnn-1",
+)  # fmt: skip
+COLOURS = dict(zip(COLOURED, _PALETTE, strict=True))
 CHANCE = 1 / 6  # mean squared error of always answering the mean
 
 

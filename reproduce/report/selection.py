@@ -16,7 +16,7 @@ from reproduce.plan.experiments import Experiment
 from reproduce.plan.parts import canonical
 from reproduce.plan.recipe import BUDGETS, Recipe
 from reproduce.report import orders, verdicts
-from reproduce.report.records import Record
+from reproduce.report.records import Record, is_current
 from reproduce.report.verdicts import Agreement, Obstacle, Summary, Verdict
 
 LAST = 10  # evaluations at the end of a curve whose mean is given
@@ -252,13 +252,6 @@ def choose(recipe: Recipe, row: str, cell: str, data: str, budget: str, records:
 def _rank(group: Group) -> tuple[bool, int, str]:
     done = sum(r.status != "unfinished" for r in group.records)
     return group.is_current, done, max(r.finished for r in group.records)
-
-
-def is_current(r: Record, recipe: Recipe) -> bool:
-    """Whether the recipe still asks for exactly this run."""
-    if r.row not in recipe.rows or r.cell not in recipe.cells:
-        return False
-    return recipe.resolve(r.row, r.cell, r.budget)[0].explicit() == r.settings.explicit()
 
 
 def data_of(r: Record) -> str:

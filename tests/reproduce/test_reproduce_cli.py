@@ -63,6 +63,7 @@ SMOKE = {
     "table3": {"cells": "ntu-cs"},
     "figure2": {"cells": "adding-100,adding-500"},
     "figure3": {"cells": "adding-100"},
+    "ablations": {"cells": "adding-100"},
     "figure4": {},
     "figure5": {},
     "figure6": {"rows": "indrnn-2"},
@@ -80,8 +81,8 @@ def test_smoke_budget_runs_to_a_table(name, tmp_path, no_data):
     assert code == 0, text
     results = tmp_path / "results"
     made = {path.name for path in results.glob("*.*")}
-    assert {f"{name}.md", f"{name}.csv", f"{name}.tex", "README.md"} <= made
-    if name.startswith("figure"):
+    assert {f"{name}.md", f"{name}.csv", f"{name}.tex"} <= made
+    if not name.startswith("table"):
         assert (results / "figures" / f"{name}.svg").exists()
         assert (results / "figures" / f"{name}.png").exists()
     found = records.read_all(results / "records")
@@ -89,7 +90,8 @@ def test_smoke_budget_runs_to_a_table(name, tmp_path, no_data):
     assert {r.budget for r in found.good} == {"smoke"}
     assert "reproduced" not in (results / f"{name}.md").read_text()
     if name.startswith("table"):
-        assert "STAND-IN DATA" in (results / f"{name}.md").read_text().splitlines()[2]
+        assert "Generated stand-in data" in (results / f"{name}.md").read_text()
+        assert "yours" in text
     if name not in ("table1", "figure5"):
         return
     again, text = perform(name, tmp_path, budget="smoke", backend="reference", **SMOKE[name])
@@ -97,9 +99,28 @@ def test_smoke_budget_runs_to_a_table(name, tmp_path, no_data):
     assert text.count("done before") == len(found.good)
 
 
-def test_smoke_never_writes_into_results():
-    place = cli.make_place(EXPERIMENTS["table1"], Arguments(budget="smoke"), 0.0)
-    assert place.records == ROOT / "runs" / "smoke" / "records"
+def test_only_publishing_writes_into_results():
+    where = {
+        "smoke": Arguments(budget="smoke"), "quick": Arguments(), "paper": Arguments(budget="paper"),
+        "published": Arguments(publish=True),
+    }  # fmt: skip
+    found = {name: cli.make_place(EXPERIMENTS["table1"], given, 0.0).records for name, given in where.items()}
+    assert found == {
+        "smoke": ROOT / "runs" / "smoke" / "records", "quick": ROOT / "runs" / "records",
+        "paper": ROOT / "runs" / "records", "published": ROOT / "results" / "records",
+    }  # fmt: skip
+    with pytest.raises(ValueError, match="--publish"):
+        cli.make_place(EXPERIMENTS["table1"], Arguments(publish=True, budget="smoke"), 0.0)
+
+
+def test_a_command_trains_although_results_are_published(tmp_path, no_data):
+    """A published record never counts as the user's run."""
+    before = {path: path.read_bytes() for path in (ROOT / "results").rglob("*") if path.is_file()}
+    code, text = perform("figure2", tmp_path, budget="smoke", rows="durnn", cells="adding-100")
+    assert code == 0
+    assert "6 of 6 updates" in text
+    assert "done before" not in text
+    assert {path: path.read_bytes() for path in (ROOT / "results").rglob("*") if path.is_file()} == before
 
 
 def test_unknown_names_are_one_sentence(tmp_path, capsys):
