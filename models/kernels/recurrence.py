@@ -64,8 +64,9 @@ class Recurrence:
             {name: note.__metadata__[0] for name, note in notes.items() if note.__origin__ is Tensor}
         )
         self.words = {name: note.__metadata__ for name, note in notes.items() if note.__origin__ is str}
-        parameters = self.signature.parameters.items()
-        self.defaults = {name: given.default for name, given in parameters if given.default is not given.empty}
+        self.parameters = list(self.signature.parameters)
+        defaults = {name: parameter.default for name, parameter in self.signature.parameters.items()}
+        self.defaults = {name: default for name, default in defaults.items() if default is not inspect.Parameter.empty}
         if self.saved:
             self._make_operators()
         RECURRENCES[self.name] = self
@@ -104,13 +105,20 @@ class Recurrence:
 
     def _differentiate(self, ctx: Any, *incoming: Tensor | None) -> tuple[Tensor | None, ...]:
         assert self.backward is not None
-        saved = dict(zip(self.saved, ctx.saved_tensors, strict=True))
-        sizes = sizes_of({name: self.backward.inputs[name] for name in self.saved}, saved)
-        grads = [
+        saved, grads = ctx.saved_tensors, incoming[: len(self.outputs)]
+        if any(grad is None for grad in grads):
+            grads = self._with_zeros(grads, dict(zip(self.saved, saved, strict=True)))
+        return (*self.backward.call(*grads, *saved, *ctx.words), *(None for _ in ctx.words))
+
+    def _with_zeros(self, grads: tuple[Tensor | None, ...], saved: Mapping[str, Tensor]) -> tuple[Tensor | None, ...]:
+        """Zeros in place of the gradients of outputs that nobody used."""
+        assert self.backward is not None
+        shapes = self.backward.inputs
+        sizes = sizes_of({name: shapes[name] for name in self.saved}, saved)
+        return tuple(
             saved["h0"].new_zeros(shape_of(letters, sizes)) if grad is None else grad
-            for letters, grad in zip(self.backward.inputs.values(), incoming[: len(self.outputs)], strict=False)
-        ]
-        return (*self.backward.call(*grads, *saved.values(), *ctx.words), *(None for _ in ctx.words))
+            for letters, grad in zip(shapes.values(), grads, strict=False)
+        )
 
     def scan(self, *given: Any, **named: Any) -> Any:
         """What the public function does."""
@@ -130,12 +138,12 @@ class Recurrence:
 
     def _bound(self, given: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
         """Arguments by name; in plain dictionaries, which torch.compile can follow."""
-        names = list(self.signature.parameters)
-        by_position = dict(zip(names, given, strict=False))
+        by_position = dict(zip(self.parameters, given, strict=False))
         arguments = {**self.defaults, **by_position, **named}
-        if len(given) > len(names) or len(arguments) != len(names) or any(name in by_position for name in named):
+        fitting = len(given) <= len(self.parameters) == len(arguments)
+        if not fitting or any(name in by_position for name in named):
             self.signature.bind(*given, **named)  # raises TypeError in Python's own words
-        return {name: arguments[name] for name in names}
+        return {name: arguments[name] for name in self.parameters}
 
     def _use_fused(self, tensors: Mapping[str, Any], arguments: Mapping[str, Any]) -> bool:
         backend = arguments["backend"]
