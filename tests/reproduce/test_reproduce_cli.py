@@ -8,12 +8,13 @@ import sys
 import time
 
 import pytest
+import torch
 from rich.console import Console
 
 import tasks
 from reproduce import cli
 from reproduce.cli import Arguments, choose, execute, parse_duration
-from reproduce.execute.local import Inline
+from reproduce.execute.local import Inline, share
 from reproduce.plan import runs
 from reproduce.plan.experiments import EXPERIMENTS
 from reproduce.plan.runs import ROOT
@@ -177,7 +178,9 @@ def wait_for(condition, seconds=120):
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, *(pytest.param(n, marks=pytest.mark.slow) for n in (signal.SIGINT, signal.SIGHUP))]
+)
 def test_signal_to_the_command_saves_all_runs_and_ends_cleanly(tmp_path, number):
     process = start(tmp_path, "--budget", "paper", "--seeds", "1")
     folders = tmp_path / "runs"
@@ -191,3 +194,54 @@ def test_signal_to_the_command_saves_all_runs_and_ends_cleanly(tmp_path, number)
     for folder in folders.iterdir():
         with checkpoint.owned(folder) as free:
             assert free, "a worker outlived the command"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--seeds", "-1"], "--seeds -1 is not a number of seeds"),
+        (["--seeds", "1000000000"], "is not a number of seeds"),
+        (["--jobs", "-7"], "--jobs -7 is not"),
+        (["--jobs", "10000"], "--jobs 10000 is not"),
+        (["--time-limit", "0"], "leaves no time"),
+        (["--device", "tpu"], "--device 'tpu' is not known"),
+        (["--rows", "[/x]"], "unknown row '[/x]'"),
+        (["--add", "no[/b]where.toml"], "no[/b]where.toml cannot be read"),
+        pytest.param(
+            ["--device", "cuda"],
+            "torch sees no CUDA GPU",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="has a GPU"),
+        ),
+    ],
+)
+def test_bad_options_are_one_sentence(options, message, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main("table1", options)
+    assert stopped.value.code == 2
+    said = capsys.readouterr().err
+    assert message in said.replace("\n", " ")
+    assert "Traceback" not in said
+
+
+def test_nothing_to_run_is_an_error(tmp_path, monkeypatch):
+    def refuse(name, **options):
+        raise DataError(f"no {name} here.")
+
+    runs.build_task.cache_clear()
+    monkeypatch.setattr(tasks, "build", refuse)
+    with pytest.raises(ValueError, match="nothing can be run"):
+        perform("table1", tmp_path, budget="smoke")
+    runs.build_task.cache_clear()
+
+
+def test_legal_nested_thread_counts_are_understood(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "2,1")
+    assert share(1, "cpu") == (1, 2)
+
+
+def test_ascii_output_is_no_reason_to_die(tmp_path):
+    environment = os.environ | {"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "PYTHONPATH": ""}
+    command = [sys.executable, "reproduce/figure2.py", "--report-only", "--runs", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+    assert b"DuRNN" in done.stdout
