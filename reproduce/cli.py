@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,6 +135,7 @@ def execute(experiment: Experiment, arguments: Arguments, console: Console, work
         if arguments.list:
             console.print(listing(runs, place, experiment.title))
             return 0
+        check_writable(place)
         if not runs:
             raise ValueError("nothing can be run: no task of the chosen cells can be had here; see the notes above")
         code = perform(runs, place, arguments, console, workers)
@@ -180,6 +182,21 @@ def check_numbers(arguments: Arguments) -> None:
         raise ValueError(f"--device {arguments.device!r} is not known; give cpu, cuda or cuda:1")
     if arguments.device != "cpu" and not torch.cuda.is_available():
         raise ValueError(f"--device {arguments.device} was asked for, but torch sees no CUDA GPU here")
+
+
+def check_writable(place: Place) -> None:
+    """Find out before the first update whether the last one could be written down."""
+    for folder in (place.runs, place.records):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder) as file:
+                file.write(bytes(1 << 16))
+                file.flush()
+        except OSError as error:
+            what = error.strerror or str(error)
+            raise ValueError(
+                f"{folder} cannot be written to ({what}); choose another with --results and --runs"
+            ) from None
 
 
 def choose(kind: str, wanted: str, known: tuple[str, ...]) -> list[str]:

@@ -127,7 +127,7 @@ def _attempt(run: Run, place: Place, report: Callable[[Progress], None], stop: S
 
 @contextmanager
 def stopping_on_signals() -> Iterator[Stop]:
-    """A Stop that Ctrl-C, SIGTERM and SIGHUP set; a second Ctrl-C interrupts at once. In other threads, a plain Stop."""
+    """A Stop that Ctrl-C, SIGTERM and SIGHUP set; a second Ctrl-C interrupts at once. Elsewhere a plain Stop."""
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop

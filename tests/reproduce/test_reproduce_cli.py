@@ -245,3 +245,10 @@ def test_ascii_output_is_no_reason_to_die(tmp_path):
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()
     assert b"DuRNN" in done.stdout
+
+
+@pytest.mark.parametrize("what", ["results", "runs"])
+def test_a_place_that_cannot_be_written_to_is_found_before_training(tmp_path, what):
+    (tmp_path / what).write_text("a file, not a folder")
+    with pytest.raises(ValueError, match=rf"{what}.* cannot be written to"):
+        perform("figure2", tmp_path, budget="smoke", rows="durnn", cells="adding-100")
