@@ -87,12 +87,16 @@ def script_name(file: str) -> str:
     return re.sub(r"-[\d.]+(?=\.min\.|\.js|\.css)", "", file).replace(".min.", ".")
 
 
-def fetch_script(name: str) -> Path:
+def fetch_script(name: str, offline: bool = False) -> Path:
     """The vendored file, from the cache or from npm; PublishError if it cannot be had or is not the expected one."""
     script = SCRIPTS[name]
     kept = cache_folder() / "dashboard" / f"{script.sha256[:16]}-{name}"
     if kept.exists() and sha256(kept.read_bytes()) == script.sha256:
         return kept
+    if offline:
+        raise PublishError(
+            f"{name} is not in the cache; `python asv_bench/run.py publish` fetches it once, through npm."
+        )
     content = _from_npm(script)
     if sha256(content) != script.sha256:
         raise PublishError(f"{script.member} of npm's {script.package} is not the expected file: its sha256 differs.")
@@ -121,7 +125,7 @@ def _from_npm(script: Script) -> bytes:
             return member.read()
 
 
-def make_self_contained(html: Path) -> list[str]:
+def make_self_contained(html: Path, offline: bool = False) -> list[str]:
     """Put the scripts beside the page and point the page at them; returns their names."""
     page = html / "index.html"
     text = page.read_text()
@@ -139,7 +143,7 @@ def make_self_contained(html: Path) -> list[str]:
     text = ELSEWHERE.sub(local, text)
     (html / "vendor").mkdir(exist_ok=True)
     for name in used:
-        shutil.copyfile(fetch_script(name), html / "vendor" / name)
+        shutil.copyfile(fetch_script(name, offline), html / "vendor" / name)
     page.write_text(text)
     return used
 
@@ -154,8 +158,8 @@ def known_commits(repository: Path, commits: set[str]) -> list[str]:
     return sorted(commits.intersection(listed.stdout.split()))
 
 
-def publish(config: Path = HERE / "asv.conf.json") -> Path:
-    """Write the dashboard to the configured folder and return it."""
+def publish(config: Path = HERE / "asv.conf.json", offline: bool = False) -> Path:
+    """Write the dashboard to the configured folder and return it; ``offline`` takes its scripts from the cache only."""
     os.chdir(config.parent)  # asv's paths are relative to its configuration
     conf = Config.load(str(config))
     measured = {result.commit_hash for result in iter_results(conf.results_dir)}
@@ -170,7 +174,7 @@ def publish(config: Path = HERE / "asv.conf.json") -> Path:
     if status:
         raise PublishError(f"asv publish ended with status {status}.")
     html = Path(conf.html_dir).resolve()
-    make_self_contained(html)
+    make_self_contained(html, offline)
     return html
 
 

@@ -120,7 +120,7 @@ def compare(options: argparse.Namespace) -> int:
 def publish(options: argparse.Namespace) -> int:
     import publish as dashboard
 
-    print(f"The dashboard is in {dashboard.publish()}.")
+    print(f"The dashboard is in {dashboard.publish(offline=options.offline)}.")
     return 0
 
 
@@ -169,7 +169,11 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--threshold", type=float, default=0.10, help="relative slow-down that counts; default 0.10")
     command.add_argument("--launches", type=int, default=3, help="pairs of new processes")
     command.add_argument("--rounds", type=int, default=7, help="pairs of blocks in each of them")
-    commands.add_parser("publish").set_defaults(run=publish)
+    command = commands.add_parser("publish")
+    command.set_defaults(run=publish)
+    command.add_argument(
+        "--offline", action="store_true", help="take the page's scripts from the cache, ask no registry"
+    )
     command = commands.add_parser("serve")
     command.set_defaults(run=serve)
     command.add_argument("--port", type=int, default=8080, help="0 takes a free one")

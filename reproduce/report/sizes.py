@@ -34,7 +34,7 @@ SHAPES = {
 """Kind, input kind, inputs, outputs and length of each task; ``data.length`` of a recipe wins over the last."""
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def parameter_count(recipe_name: str, row: str, cell: str) -> int:
     """The trained parameters of a row at the paper's budget."""
     recipes = recipe.load(recipe_name)
@@ -42,5 +42,5 @@ def parameter_count(recipe_name: str, row: str, cell: str) -> int:
     task = recipes.cells[cell].task
     kind, input_kind, inputs, outputs, length = SHAPES[task]
     shape = Shape(task, kind, input_kind, inputs, outputs, settings.data.get("length", length))
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):  # shapes only: initial values would take seconds
         return count_parameters(Network(settings, shape, backend="reference"))

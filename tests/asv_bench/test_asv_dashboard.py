@@ -12,8 +12,8 @@ from pathlib import Path
 
 import publish
 import pytest
-from asv_chromium import Chromium, executable
 from asv_repository import ROOT, Repository
+from chromium import Chromium, executable
 
 RESULTS = ROOT / "asv_bench" / "results"
 TRAIN_STEP = "zoo.Steps.time_train_step"
@@ -146,6 +146,13 @@ def test_a_script_that_is_not_the_expected_one_is_refused(tmp_path: Path, monkey
     with pytest.raises(publish.PublishError, match="not the expected file"):
         publish.fetch_script("jquery.js")
     assert not list(tmp_path.rglob("*.js"))
+
+
+def test_offline_takes_scripts_from_the_cache_and_asks_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("DURNN_CACHE", str(tmp_path))
+    monkeypatch.setattr(publish, "_from_npm", lambda script: pytest.fail("npm was asked"))
+    with pytest.raises(publish.PublishError, match=r"jquery\.js is not in the cache"):
+        publish.fetch_script("jquery.js", offline=True)
 
 
 def test_an_unknown_script_of_a_later_asv_is_named(tmp_path: Path):

@@ -26,6 +26,7 @@ FLAGS = (
     "--window-size=1280,900",
 )
 PATIENCE = 120.0
+KEYS = {"Tab": 9, "Enter": 13, "ArrowLeft": 37, "ArrowRight": 39}
 
 
 def executable() -> str | None:
@@ -37,7 +38,7 @@ class DebuggingError(RuntimeError):
 
 
 class Chromium:
-    """One page. ``requests`` holds the address of everything the page has asked for."""
+    """One page. ``requests`` holds what it asked for, ``errors`` what its console complained about."""
 
     def __init__(self, profile: Path) -> None:
         chromium = executable()
@@ -65,11 +66,12 @@ class Chromium:
         os.close(theirs_out)
         self._buffer, self._number, self._session = b"", 0, None
         self.requests: list[str] = []
+        self.errors: list[str] = []
         targets = self.send("Target.getTargets")["targetInfos"]
         page = next(target for target in targets if target["type"] == "page")
         attached = self.send("Target.attachToTarget", targetId=page["targetId"], flatten=True)
         self._session = attached["sessionId"]
-        for domain in ("Network", "Page", "Runtime"):
+        for domain in ("Network", "Page", "Runtime", "Log"):
             self.send(f"{domain}.enable")
 
     def send(self, method: str, **params: Any) -> Any:
@@ -81,12 +83,21 @@ class Chromium:
         until = time.monotonic() + PATIENCE
         while True:
             answer = self._next(until)
-            if answer.get("method") == "Network.requestWillBeSent":
-                self.requests.append(answer["params"]["request"]["url"])
+            self._note(answer.get("method"), answer.get("params", {}))
             if answer.get("id") == self._number:
                 if "error" in answer:
                     raise DebuggingError(f"{method}: {answer['error']}")
                 return answer["result"]
+
+    def _note(self, method: str | None, params: dict[str, Any]) -> None:
+        if method == "Network.requestWillBeSent":
+            self.requests.append(params["request"]["url"])
+        elif method == "Runtime.exceptionThrown":
+            self.errors.append(str(params["exceptionDetails"]))
+        elif method == "Log.entryAdded" and params["entry"]["level"] == "error":
+            self.errors.append(params["entry"]["text"])
+        elif method == "Runtime.consoleAPICalled" and params["type"] in ("error", "assert"):
+            self.errors.append(str(params["args"]))
 
     def _next(self, until: float) -> dict[str, Any]:
         while b"\0" not in self._buffer:
@@ -117,8 +128,29 @@ class Chromium:
             time.sleep(0.1)
         raise TimeoutError(f"Never true: {expression}; the page is {self.evaluate('location.href')}")
 
-    def screenshot(self, path: Path) -> None:
-        path.write_bytes(base64.b64decode(self.send("Page.captureScreenshot")["data"]))
+    def resize(self, width: int, height: int) -> None:
+        self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+
+    def prefer(self, scheme: str) -> None:
+        """Ask pages for their "light" or "dark" form."""
+        self.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+
+    def hover(self, x: float, y: float) -> None:
+        self.send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
+    def press(self, key: str) -> None:
+        for kind in ("keyDown", "keyUp"):
+            self.send("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=KEYS[key])
+
+    def screenshot(self, path: Path, whole: bool = False) -> None:
+        """What the window shows, or the whole page."""
+        part: dict[str, Any] = {"clip": self._page(), "captureBeyondViewport": True} if whole else {}
+        answer = self.send("Page.captureScreenshot", **part)
+        path.write_bytes(base64.b64decode(answer["data"]))
+
+    def _page(self) -> dict[str, float]:
+        size = self.send("Page.getLayoutMetrics")["cssContentSize"]
+        return {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
 
     def close(self) -> None:
         with contextlib.suppress(OSError, TimeoutError):
