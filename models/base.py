@@ -133,9 +133,11 @@ class Slot:
         return nn.Parameter(W)
 
     def uniform(self, size: int, low: float, high: float) -> nn.Parameter:
+        """A vector from U(low, high)."""
         return nn.Parameter(torch.empty(size).uniform_(low, high, generator=self.generator))
 
     def needed_length(self, cell: Cell) -> int:
+        """``length`` for a cell that cannot do without."""
         if self.length is None:
             family = type(cell).__name__.removesuffix("Cell")
             raise ValueError(f"{family} needs length, the number of steps its constraints refer to.")
@@ -171,6 +173,8 @@ class Cell(Part, ABC):
         self.before = norm_before(slot.norm, projected or N, slot.length)
         self.after = norm_after(slot.norm, self.size)
         self.dropout = TimeSharedDropout(slot.dropout[1])
+        if slot.start_noise and not set(self.noisy) <= set(self.states):
+            raise ValueError(f"{type(self).__name__} has no state {' or '.join(self.noisy)} for start_noise to act on.")
         if slot.start == "learned":
             for name, width in self.states.items():
                 self.register_parameter(f"start_{name}", nn.Parameter(self.first_start(name, width, slot)))

@@ -38,7 +38,8 @@ class DuRNNCell(Cell):
     u_max: replaces γ^(1/L), one number or one per layer; 1 where state is carried between segments, because above 1
         the state grows without bound.
     selection: False is the ablation RNN-relu + IndRNN.
-    short: "full", or "independent" for the ablation IndRNN + selection.
+    short: "full", or "independent" for the ablation IndRNN + selection, "a two-layer IndRNN with the selection part
+        before the second layer" (§V-A1): both halves then have IndRNN's bounds, |U| <= γ^(1/L).
     exact_minmax: False, since the paper multiplies by mm' element by element, holding min and max constant.
     W_in_init: "uniform-fan-in"; IndRNN's N(0, 0.001²), passed through two halves, starts too small to learn fast.
     W_rec_init: "orthogonal-0.9", all singular values equal and below δ: short memory, nothing to clip at step 0.
@@ -47,12 +48,13 @@ class DuRNNCell(Cell):
     W_s_init: "kaiming", which keeps the scale of the signal through relu.
     b_thre_init: 0.1, a nearly open gate that passes gradient to all channels.
 
+    W_ss and W_ls take no weight decay: mm ignores the scale of its argument, so decay would only let b_s take over.
     Of the shared options, dropout may be a pair (short half, long half); norm "after" normalises h~ and h, "frame" and
     "sequence" normalise W_in x and h~ (statistics of W_s i_t would make the selection depend on the future), and
     "sequence+after" adds a norm on h.
     """
 
-    decayed: tuple[str, ...] = ("W_in", "W_ss", "W_ls", "W_s")
+    decayed = ("W_in", "W_s")
 
     def __init__(
         self,
@@ -99,8 +101,6 @@ class DuRNNCell(Cell):
             self.W_ls = slot.matrix(N, N, W_ls_init, "W_ls_init")
             self.b_s = slot.uniform(N, -0.1, 0.1)
             self.b_thre = nn.Parameter(torch.tensor(float(b_thre_init)))
-        else:
-            self.decayed = ("W_in", "W_s")
         self.W_s = slot.matrix(N, N, W_s_init, "W_s_init")
         self.U = slot.uniform(N, self.u_min, self.u_max)
         self.b_long = nn.Parameter(torch.zeros(N))
@@ -160,9 +160,10 @@ class DuRNNCell(Cell):
         """``C_δ`` on W_rec, U to its interval, b_thre to [0, 1]."""
         if self.short == "full":
             clip_singular_(self.W_rec, self.delta)
+            self.U.clamp_(self.u_min, self.u_max)
         else:
-            self.U_short.clamp_(0.0, self.u_max)
-        self.U.clamp_(self.u_min, self.u_max)
+            for U in (self.U_short, self.U):
+                U.clamp_(-self.u_max, self.u_max)
         if self.selection:
             self.b_thre.clamp_(0.0, 1.0)
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
+import torch
 import tyro
 from rich.console import Console
 from rich.table import Table
 
+from reproduce.execute.console import make_console, say
 from reproduce.execute.local import Inline, LocalProcesses, Workers, share, stopping_on_signals
 from reproduce.execute.progress import Display, clock
 from reproduce.plan.added import add
@@ -27,6 +30,7 @@ from reproduce.train.loop import finished_record
 from reproduce.train.outcome import SAID, Place
 from suite.files import nearest
 
+MOST_SEEDS, MOST_JOBS = 1000, 256
 SEEDS = {"smoke": 1, "quick": 1, "cpu": 1, "paper": 3}
 
 
@@ -88,11 +92,11 @@ def main(name: str, argv: list[str] | None = None) -> None:
         description=f"{experiment.title}.\n\n{about}\n\n{examples(experiment)}",
         config=(tyro.conf.FlagCreatePairsOff,),
     )
-    console = Console()
+    console = make_console()
     try:
         sys.exit(execute(experiment, arguments, console))
     except ValueError as error:
-        Console(stderr=True).print(f"{error}", style="red", highlight=False)
+        say(Console(stderr=True), str(error), "red")
         sys.exit(2)
 
 
@@ -113,6 +117,7 @@ def examples(experiment: Experiment) -> str:
 def execute(experiment: Experiment, arguments: Arguments, console: Console, workers: Workers | None = None) -> int:
     """Plan, run, report. Returns the exit code: 0 all done, 1 something failed, 3 stopped before the end."""
     began = time.monotonic()
+    check_numbers(arguments)
     recipes = experiment.load_recipe()
     imports: tuple[Import, ...] = ()
     if arguments.add:
@@ -126,10 +131,13 @@ def execute(experiment: Experiment, arguments: Arguments, console: Console, work
     if not arguments.report_only:
         runs, notes = plan(recipes, rows, cells, seeds, arguments.budget, imports)
         for note in notes:
-            console.print(f"note: {note}", style="yellow", highlight=False)
+            say(console, f"note: {note}", "yellow")
         if arguments.list:
             console.print(listing(runs, place, experiment.title))
             return 0
+        check_writable(place)
+        if not runs:
+            raise ValueError("nothing can be run: no task of the chosen cells can be had here; see the notes above")
         code = perform(runs, place, arguments, console, workers)
     from reproduce.report.publish import report  # late: plotting libraries are slow to load; a listing needs none
 
@@ -142,7 +150,7 @@ def perform(runs: list[Run], place: Place, arguments: Arguments, console: Consol
     with stopping_on_signals() as stop, Display(runs, console) as display:
         who.do(runs, place, display.watch, stop)
     if stop.reason:
-        console.print(f"stopped by {SAID[stop.reason]}; run the same command again to continue")
+        say(console, f"stopped by {SAID[stop.reason]}; run the same command again to continue")
         return 3
     statuses = {outcome.status for _, outcome in display.outcomes}
     return 1 if "failed" in statuses else 3 if statuses & {"unfinished", "busy"} else 0
@@ -162,6 +170,35 @@ def make_place(experiment: Experiment, arguments: Arguments, began: float) -> Pl
     )  # fmt: skip
 
 
+def check_numbers(arguments: Arguments) -> None:
+    """Refuse counts that cannot be meant, and a device that is not there."""
+    if not 0 <= arguments.seeds <= MOST_SEEDS:
+        raise ValueError(
+            f"--seeds {arguments.seeds} is not a number of seeds; give 1 to {MOST_SEEDS}, or 0 for the default"
+        )
+    if not -1 <= arguments.jobs <= MOST_JOBS:
+        raise ValueError(f"--jobs {arguments.jobs} is not a number of runs at a time; give 1 to {MOST_JOBS}, 0 or -1")
+    if arguments.device != "cpu" and not re.fullmatch(r"cuda(:\d+)?", arguments.device):
+        raise ValueError(f"--device {arguments.device!r} is not known; give cpu, cuda or cuda:1")
+    if arguments.device != "cpu" and not torch.cuda.is_available():
+        raise ValueError(f"--device {arguments.device} was asked for, but torch sees no CUDA GPU here")
+
+
+def check_writable(place: Place) -> None:
+    """Find out before the first update whether the last one could be written down."""
+    for folder in (place.runs, place.records):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder) as file:
+                file.write(bytes(1 << 16))
+                file.flush()
+        except OSError as error:
+            what = error.strerror or str(error)
+            raise ValueError(
+                f"{folder} cannot be written to ({what}); choose another with --results and --runs"
+            ) from None
+
+
 def choose(kind: str, wanted: str, known: tuple[str, ...]) -> list[str]:
     """The names in a comma-separated list, all of them if it is empty."""
     names = [name.strip() for name in wanted.split(",") if name.strip()]
@@ -177,14 +214,19 @@ def parse_duration(text: str) -> float:
     if not match or not any(match.groups()):
         raise ValueError(f"--time-limit {text!r} is not a duration; write 90s, 45m, 2h or 1h30m")
     hours, minutes, seconds = (int(part or 0) for part in match.groups())
-    return 3600.0 * hours + 60.0 * minutes + seconds
+    total = 3600.0 * hours + 60.0 * minutes + seconds
+    if not total:
+        raise ValueError(f"--time-limit {text!r} leaves no time; leave the option out for no limit")
+    return total
 
 
 def listing(runs: list[Run], place: Place, title: str) -> Table:
     """What --list shows."""
-    known = records.read_all(place.records).good
+    published = records.read_all(ROOT / "results" / "records").good
+    known = [*records.read_all(place.records).good, *published]
+    numbers = {(r.identity, r.row): r.test for r in published}
     table = Table(title=title)
-    for name in ("row", "cell", "seed", "task", "updates", "state", "time"):
+    for name in ("row", "cell", "seed", "task", "updates", "state", "time", "published"):
         table.add_column(name)
     for run in runs:
         done = finished_record(run, place)
@@ -195,5 +237,7 @@ def listing(runs: list[Run], place: Place, title: str) -> Table:
             f"took {clock(done.wall_seconds)}" if done else "not measured" if left is None else f"about {clock(left)}"
         )
         updates = f"{run.settings.training.updates:,}"
-        table.add_row(run.row, run.cell, str(run.seed), run.task, updates, state, time_)
+        number = numbers.get((run.id, run.row))
+        shown = "–" if number is None else f"{number:.4g}"
+        table.add_row(run.row, run.cell, str(run.seed), run.task, updates, state, time_, shown)
     return table

@@ -21,10 +21,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from tasks import rng
-from tasks.meters import IGNORE, METERS, Meter
+from tasks.meters import IGNORE, METERS, Meter, constant_answer
 
 if TYPE_CHECKING:
     import datasets
@@ -106,6 +107,13 @@ class Task(ABC):
         """sha256 (hex) of `definition()`: equal for two tasks only if they are the same task."""
         text = json.dumps(self.definition(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(text.encode()).hexdigest()
+
+    @cached_property
+    def chance(self) -> float:
+        """The metric of the best constant answer on the test split."""
+        size = min(256, self.count("test") or 256)
+        targets = torch.cat([unpack(batch)[1].flatten() for batch in self.batches("test", size)])
+        return constant_answer(self.metric, targets if targets.is_floating_point() else targets[targets != IGNORE])
 
     def meter(self) -> Meter:
         """A fresh accumulator of this task's metric."""

@@ -38,7 +38,7 @@ def code_digest(*functions: Any) -> str:
 class _Walk:
     def __init__(self) -> None:
         self.digest = hashlib.sha256()
-        self._seen: set[str] = set()
+        self._seen: set[int] = set()  # what has been told already, by id
 
     def visit(self, value: Any, always: bool = False) -> None:
         if isinstance(value, functools._lru_cache_wrapper):
@@ -56,8 +56,8 @@ class _Walk:
                 self.visit([*value.items()])
             case set() | frozenset():
                 self.visit(sorted(value, key=repr))
-            case np.ndarray():
-                self._say(rng.digest(value))
+            case np.ndarray() | np.generic():
+                self._say(rng.digest(np.asarray(value)))
             case PurePath():
                 self._say(value.name)
             case None | bool() | int() | float() | complex() | str() | bytes() | re.Pattern():
@@ -69,15 +69,13 @@ class _Walk:
         self.digest.update(f"{len(text)} {text}\n".encode())
 
     def _definition(self, value: Any, always: bool) -> None:
-        name = f"{value.__module__}.{value.__qualname__}"
         if value.__module__.split(".")[0] != _PACKAGE and not always:
-            self._say(name)
+            self._say(f"{value.__module__}.{value.__qualname__}")
             return
         self._say(value.__qualname__)  # without the module: moving a file changes nothing
-        enclosed = [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]
-        if name in self._seen and not enclosed:  # functions of one name may enclose different things
+        if id(value) in self._seen:
             return
-        self._seen.add(name)
+        self._seen.add(id(value))
         self._say(repr(_plain(_tree(value))))
         codes = [value.__code__] if isinstance(value, FunctionType) else _codes_of(value)
         known = vars(sys.modules[value.__module__]) if isinstance(value, type) else value.__globals__
@@ -91,8 +89,8 @@ class _Walk:
                 self.visit(found)
         for parent in value.__bases__ if isinstance(value, type) else ():
             self.visit(parent)
-        for item in enclosed:
-            self.visit(item)
+        for cell in getattr(value, "__closure__", None) or ():
+            self.visit(cell.cell_contents)
 
 
 def _tree(value: Any) -> ast.AST:

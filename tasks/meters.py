@@ -109,6 +109,17 @@ class BitsPerCharacter(Meter):
         return mean / math.log(2.0)
 
 
+def constant_answer(metric: str, targets: Tensor) -> float:
+    """What the best answer that is always the same scores on targets; without IGNORE among them."""
+    if metric == "mse":
+        return float(targets.double().var(correction=0))
+    shares = torch.bincount(targets.flatten()).double() / targets.numel()
+    if metric == "bits_per_character":
+        return float(-(shares * shares.clamp(min=1e-300).log2()).sum())
+    best = 100.0 * float(shares.max())
+    return 100.0 - best if metric == "error_percent" else best
+
+
 METERS: dict[str, type[Meter]] = {
     "mse": MeanSquaredError,
     "error_percent": Error,

@@ -1,4 +1,9 @@
-"""The recurrences of the zoo, one folder each; ``backend`` chooses who computes them."""
+"""The recurrences of the zoo, one folder each; ``backend`` chooses who computes them.
+
+A folder holds ``reference.py`` (plain torch, the ground truth), ``op.py`` (the declaration), and where there are fused
+forms ``cpu.h`` (C++ loops) and ``triton.py``. To add a recurrence, add its folder, one line here, and one line to
+``scan.cpp`` if it has a ``cpu.h``; ``recurrence.py`` says what to declare.
+"""
 
 from models.kernels.gru.op import gru_scan
 from models.kernels.indrnn.op import indrnn_scan

@@ -37,16 +37,14 @@ def _sequence(shapes: Shapes) -> str:
     raise ValueError(f"there is no sequence among {', '.join(shapes)}.")
 
 
-def check_shapes(op: str, shapes: Shapes, tensors: Mapping[str, Any]) -> None:
-    """Raise unless all are tensors of the given shapes, with at least one step and one unit."""
-    for name in shapes:
-        if not isinstance(tensors[name], Tensor):
-            raise TypeError(f"{op}: {name} must be a torch.Tensor, got {type(tensors[name]).__name__}.")
+def check_shapes(op: str, shapes: Shapes, tensors: Mapping[str, Any]) -> Sizes:
+    """Raise unless all are tensors of the given shapes, with at least one step and one unit; returns the sizes."""
     for name, letters in shapes.items():
-        if tensors[name].dim() != len(letters):
-            raise ValueError(
-                f"{op}: {name} must have the shape ({', '.join(letters)}), got {tuple(tensors[name].shape)}."
-            )
+        tensor = tensors[name]
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{op}: {name} must be a torch.Tensor, got {type(tensor).__name__}.")
+        if tensor.dim() != len(letters):
+            raise ValueError(f"{op}: {name} must have the shape ({', '.join(letters)}), got {tuple(tensor.shape)}.")
     sizes, sequence, h0 = sizes_of(shapes, tensors), _sequence(shapes), tensors["h0"]
     if sizes["T"] == 0 or sizes["N"] == 0:
         raise ValueError(
@@ -55,11 +53,12 @@ def check_shapes(op: str, shapes: Shapes, tensors: Mapping[str, Any]) -> None:
         )
     for name, letters in shapes.items():
         wanted = shape_of(letters, sizes)
-        if tuple(tensors[name].shape) != wanted:
+        if tensors[name].shape != wanted:
             raise ValueError(
                 f"{op}: {name} must have the shape ({', '.join(letters)}) = {wanted} to fit h0 of shape "
                 f"{tuple(h0.shape)}, got {tuple(tensors[name].shape)}."
             )
+    return sizes
 
 
 def check_same_kind(op: str, tensors: Mapping[str, Tensor]) -> None:

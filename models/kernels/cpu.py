@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from models.kernels.availability import in_a_fresh_thread
-from models.kernels.checks import letter_sizes, shape_of
+from models.kernels.checks import Sizes, letter_sizes, shape_of
 from models.kernels.memory import LARGE, large_tensor
 from models.kernels.operators import Operator, weight_gradient
 from models.kernels.recurrence import RECURRENCES, Recurrence
@@ -53,10 +53,13 @@ class _Arguments(ctypes.Structure):
 
 
 def compute(
-    operator: Operator, tensors: Sequence[Tensor], words: Sequence[str], library: ctypes.CDLL | None = None
+    operator: Operator,
+    tensors: Sequence[Tensor],
+    words: Sequence[str],
+    sizes: Sizes,
+    library: ctypes.CDLL | None = None,
 ) -> tuple[Tensor, ...]:
     """The outputs of an operator, by the compiled loops."""
-    sizes = operator.sizes(tensors)
     like = tensors[0]
     outputs = {
         name: _empty(shape_of(letters, sizes), like)
@@ -183,12 +186,12 @@ def _check_recurrence(recurrence: Recurrence, dtype: torch.dtype, library: ctype
         leaves = {name: draw(letters).requires_grad_() for name, letters in forward.inputs.items()}
         plain = recurrence.reference(**leaves, **given)
         plain = plain if isinstance(plain, tuple) else (plain,)
-        grads = {f"grad_{name}": draw(letters) for name, letters in recurrence.outputs.items()}
+        grads = {f"grad_{name}": draw(forward.outputs[name]) for name in recurrence.outputs}
         expected = [*plain, *torch.autograd.grad(plain, list(leaves.values()), list(grads.values()))]
         inputs = {name: tensor.detach() for name, tensor in leaves.items()}
-        results = compute(forward, list(inputs.values()), list(given.values()), library)
+        results = compute(forward, list(inputs.values()), list(given.values()), sizes, library)
         known = inputs | dict(zip(forward.outputs, results, strict=True)) | grads
-        gradients = compute(backward, [known[name] for name in backward.inputs], list(given.values()), library)
+        gradients = compute(backward, [known[name] for name in backward.inputs], list(given.values()), sizes, library)
         for found, right in zip([*results[: len(plain)], *gradients], expected, strict=True):
             if not torch.allclose(found, right, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype]):
                 raise native.BuildError("the compiled loops disagree with the reference on this machine")

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from models.kernels.checks import Letters, Shapes, check_same_kind, check_shapes, check_word, shape_of, sizes_of
+from models.kernels.checks import Letters, Shapes, Sizes, check_same_kind, check_shapes, check_word, shape_of
 
 IMPLEMENTATIONS: dict[str, str] = {"cpu": "models.kernels.cpu", "cuda": "models.kernels.triton_scan"}
 """Device type -> module with the functions of ``Implementation``."""
@@ -26,8 +26,10 @@ DTYPES = (torch.float32, torch.float64)
 class Implementation(Protocol):
     """Who computes the operators on a kind of device."""
 
-    def compute(self, operator: Operator, tensors: Sequence[Tensor], words: Sequence[str]) -> tuple[Tensor, ...]:
-        """The outputs of an operator, in order."""
+    def compute(
+        self, operator: Operator, tensors: Sequence[Tensor], words: Sequence[str], sizes: Sizes
+    ) -> tuple[Tensor, ...]:
+        """The outputs of an operator, in order. sizes: what the letters of its shapes stand for."""
 
     def problem(self) -> str | None:
         """Why this cannot be used here, in one sentence; None if it can."""
@@ -72,25 +74,21 @@ class Operator:
         self.call.register_fake(self._fake)
 
     def _compute(self, *arguments: Any) -> Tensor | tuple[Tensor, ...]:
-        tensors, words = self._checked(arguments)
+        tensors, words, sizes = self._checked(arguments)
         if in_forward_mode():
             raise RuntimeError(f"{self.label}: the fused recurrences have no forward-mode derivative.")
         with torch.no_grad():
             contiguous = [tensor.contiguous() for tensor in tensors]
-            return _unwrapped(implementation(tensors[0].device.type).compute(self, contiguous, words))
+            return _unwrapped(implementation(tensors[0].device.type).compute(self, contiguous, words, sizes))
 
     def _fake(self, *arguments: Any) -> Tensor | tuple[Tensor, ...]:
-        tensors, _words = self._checked(arguments)
-        sizes = self.sizes(tensors)
+        tensors, _words, sizes = self._checked(arguments)
         return _unwrapped(tuple(tensors[0].new_empty(shape_of(letters, sizes)) for letters in self.outputs.values()))
 
-    def sizes(self, tensors: Sequence[Tensor]) -> Mapping[str, int]:
-        return sizes_of(self.inputs, dict(zip(self.inputs, tensors, strict=True)))
-
-    def _checked(self, arguments: tuple[Any, ...]) -> tuple[tuple[Tensor, ...], tuple[str, ...]]:
+    def _checked(self, arguments: tuple[Any, ...]) -> tuple[tuple[Tensor, ...], tuple[str, ...], Sizes]:
         tensors, words = arguments[: len(self.inputs)], arguments[len(self.inputs) :]
         named = dict(zip(self.inputs, tensors, strict=True))
-        check_shapes(self.label, self.inputs, named)
+        sizes = check_shapes(self.label, self.inputs, named)
         check_same_kind(self.label, named)
         if tensors[0].dtype not in DTYPES:
             raise ValueError(
@@ -99,7 +97,7 @@ class Operator:
             )
         for (option, allowed), word in zip(self.words.items(), words, strict=True):
             check_word(self.label, option, word, allowed)
-        return tensors, words
+        return tensors, words, sizes
 
 
 def _unwrapped(results: tuple[Tensor, ...]) -> Tensor | tuple[Tensor, ...]:

@@ -1,6 +1,6 @@
 """A recurrence is declared once, in its folder's ``op.py``, and everything that torch wants is made from that.
 
-The declaration is the public function itself: ``@recurrence(...)`` above a signature whose tensors carry their shapes,
+The declaration is the public function itself: ``@Recurrence(...)`` above a signature whose tensors carry their shapes,
 ``u: Annotated[Tensor, "T B N"]``, whose words carry what they may be, ``activation: Annotated[str, "relu", "tanh"]``,
 and whose last parameter is ``backend``. The function has no body but its docstring: calling it checks the arguments,
 chooses who computes, and does so.
@@ -14,12 +14,13 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar, cast, get_origin, get_type_hints
 
 from torch import Tensor
 
 from models.kernels.availability import available, in_transform, problem
-from models.kernels.checks import Letters, Shapes, check_shapes, check_word, shape_of, sizes_of
+from models.kernels.checks import Shapes, check_shapes, check_word, shape_of, sizes_of
 from models.kernels.operators import DTYPES, IMPLEMENTATIONS, Operator, in_forward_mode
 
 BACKENDS = ("auto", "reference", "fused")
@@ -30,65 +31,68 @@ RECURRENCES: dict[str, Recurrence] = {}
 Scan = TypeVar("Scan", bound=Callable[..., Any])
 
 
+@dataclass(eq=False)
 class Recurrence:
-    """A declared recurrence. ``forward`` and ``backward`` are its operators; None while it has no fused form."""
+    """The decorator that makes a recurrence of a declared function, and then that recurrence.
 
-    def __init__(
-        self,
-        declared: Callable[..., Any],
-        reference: Callable[..., Any],
-        outputs: Mapping[str, str],
-        residuals: Mapping[str, str],
-        saved: tuple[str, ...],
-        products: tuple[int, int],
-        constants: tuple[float, ...],
-        by_blas: Mapping[str, str],
-        reference_only: tuple[str, ...],
-    ) -> None:
-        self.label, self.reference, self.saved = declared.__name__, reference, saved
+    reference: the same function in plain torch. outputs: what it returns, with shapes; all have a gradient. residuals:
+    what the fused forward computes besides, for the backward alone. saved: what the backward reads, in order, out of
+    tensors, outputs and residuals; without it there is no fused form. products: of a sample's units with an (N, N)
+    matrix per step, in forward and backward; 0 if elementwise. constants: numbers that the C++ forward takes. by_blas:
+    weight -> sequence, where the C++ backward leaves ``grad_weight = Σ grad_sequence_t y_{t-1}ᵀ`` to BLAS.
+    reference_only: options of which the fused forms know only the default.
+    """
+
+    reference: Callable[..., Any]
+    outputs: Mapping[str, str]
+    residuals: Mapping[str, str] = field(default_factory=dict)
+    saved: tuple[str, ...] = ()
+    products: tuple[int, int] = (0, 0)
+    constants: tuple[float, ...] = ()
+    by_blas: Mapping[str, str] = field(default_factory=dict)
+    reference_only: tuple[str, ...] = ()
+    forward: Operator | None = field(default=None, init=False)
+    backward: Operator | None = field(default=None, init=False)
+
+    def __call__(self, declared: Scan) -> Scan:
+        self.label = declared.__name__
         self.name = self.label.removesuffix("_scan")
         self.signature = inspect.signature(declared)
         hints = get_type_hints(declared, include_extras=True)
         notes = {name: hint for name, hint in hints.items() if get_origin(hint) is Annotated}
-        self.tensors: Shapes = {
-            name: _letters(note.__metadata__[0]) for name, note in notes.items() if note.__origin__ is Tensor
-        }
-        self.words: Mapping[str, Letters] = {
-            name: note.__metadata__ for name, note in notes.items() if note.__origin__ is str
-        }
-        self.defaults = {
-            name: parameter.default
-            for name, parameter in self.signature.parameters.items()
-            if parameter.default is not inspect.Parameter.empty
-        }
-        self.reference_only = {option: self.defaults[option] for option in reference_only}
-        self.outputs = {name: _letters(text) for name, text in outputs.items()}
-        self.residuals = {name: _letters(text) for name, text in residuals.items()}
-        self.forward: Operator | None = None
-        self.backward: Operator | None = None
-        if saved:
-            self._make_operators(products, constants, by_blas)
+        self.tensors = _shapes(
+            {name: note.__metadata__[0] for name, note in notes.items() if note.__origin__ is Tensor}
+        )
+        self.words = {name: note.__metadata__ for name, note in notes.items() if note.__origin__ is str}
+        self.parameters = list(self.signature.parameters)
+        defaults = {name: parameter.default for name, parameter in self.signature.parameters.items()}
+        self.defaults = {name: default for name, default in defaults.items() if default is not inspect.Parameter.empty}
+        if self.saved:
+            self._make_operators()
+        RECURRENCES[self.name] = self
 
-    def _make_operators(
-        self, products: tuple[int, int], constants: tuple[float, ...], by_blas: Mapping[str, str]
-    ) -> None:
-        made = self.outputs | self.residuals
+        @functools.wraps(declared)
+        def scan(*given: Any, **named: Any) -> Any:
+            return self.scan(*given, **named)
+
+        return cast(Scan, scan)
+
+    def _make_operators(self) -> None:
+        made = _shapes({**self.outputs, **self.residuals})
         known = {**self.tensors, **made}
-        self.forward = Operator(
-            self.name, "forward", self.label, self.tensors, made, self.words, products[0], constants
+        incoming = {f"grad_{name}": known[name] for name in self.outputs}
+        outgoing = {f"grad_{name}": letters for name, letters in self.tensors.items()}
+        saved = {name: known[name] for name in self.saved}
+        left_out = {f"grad_{weight}": f"grad_{sequence}" for weight, sequence in self.by_blas.items()}
+        forward = Operator(
+            self.name, "forward", self.label, self.tensors, made, self.words, self.products[0], self.constants
         )
-        incoming = {f"grad_{name}": letters for name, letters in self.outputs.items()}
         self.backward = Operator(
-            self.name,
-            "backward",
-            f"{self.name}_backward",
-            incoming | {name: known[name] for name in self.saved},
-            {f"grad_{name}": letters for name, letters in self.tensors.items()},
-            self.words,
-            products[1],
-            by_blas={f"grad_{weight}": f"grad_{sequence}" for weight, sequence in by_blas.items()},
-        )
-        self.forward.call.register_autograd(self._differentiate, setup_context=self._remember)
+            self.name, "backward", f"{self.name}_backward", incoming | saved, outgoing, self.words, self.products[1],
+            by_blas=left_out,
+        )  # fmt: skip
+        forward.call.register_autograd(self._differentiate, setup_context=self._remember)
+        self.forward = forward
 
     def _remember(self, ctx: Any, inputs: tuple, output: Any) -> None:
         assert self.forward is not None
@@ -101,13 +105,20 @@ class Recurrence:
 
     def _differentiate(self, ctx: Any, *incoming: Tensor | None) -> tuple[Tensor | None, ...]:
         assert self.backward is not None
-        saved = dict(zip(self.saved, ctx.saved_tensors, strict=True))
-        sizes = sizes_of({name: self.backward.inputs[name] for name in self.saved}, saved)
-        grads = [
+        saved, grads = ctx.saved_tensors, incoming[: len(self.outputs)]
+        if any(grad is None for grad in grads):
+            grads = self._with_zeros(grads, dict(zip(self.saved, saved, strict=True)))
+        return (*self.backward.call(*grads, *saved, *ctx.words), *(None for _ in ctx.words))
+
+    def _with_zeros(self, grads: tuple[Tensor | None, ...], saved: Mapping[str, Tensor]) -> tuple[Tensor | None, ...]:
+        """Zeros in place of the gradients of outputs that nobody used."""
+        assert self.backward is not None
+        shapes = self.backward.inputs
+        sizes = sizes_of({name: shapes[name] for name in self.saved}, saved)
+        return tuple(
             saved["h0"].new_zeros(shape_of(letters, sizes)) if grad is None else grad
-            for letters, grad in zip(self.outputs.values(), incoming, strict=False)
-        ]
-        return (*self.backward.call(*grads, *saved.values(), *ctx.words), *(None for _ in ctx.words))
+            for letters, grad in zip(shapes.values(), grads, strict=False)
+        )
 
     def scan(self, *given: Any, **named: Any) -> Any:
         """What the public function does."""
@@ -127,12 +138,12 @@ class Recurrence:
 
     def _bound(self, given: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
         """Arguments by name; in plain dictionaries, which torch.compile can follow."""
-        names = list(self.signature.parameters)
-        by_position = dict(zip(names, given, strict=False))
+        by_position = dict(zip(self.parameters, given, strict=False))
         arguments = {**self.defaults, **by_position, **named}
-        if len(given) > len(names) or len(arguments) != len(names) or any(name in by_position for name in named):
+        fitting = len(given) <= len(self.parameters) == len(arguments)
+        if not fitting or any(name in by_position for name in named):
             self.signature.bind(*given, **named)  # raises TypeError in Python's own words
-        return {name: arguments[name] for name in names}
+        return {name: arguments[name] for name in self.parameters}
 
     def _use_fused(self, tensors: Mapping[str, Any], arguments: Mapping[str, Any]) -> bool:
         backend = arguments["backend"]
@@ -156,8 +167,8 @@ class Recurrence:
         """What is asked for and only the reference can do."""
         if self.forward is None:
             return f"a form of {self.label}"
-        for option, default in self.reference_only.items():
-            if arguments[option] != default:
+        for option in self.reference_only:
+            if arguments[option] != self.defaults[option]:
                 return f"a form with {option}={arguments[option]}"
         return "forward-mode derivatives" if in_forward_mode() else None
 
@@ -171,40 +182,5 @@ def _have_one_fused_kind(tensors: Mapping[str, Any]) -> bool:
     )
 
 
-def _letters(text: str) -> Letters:
-    return tuple(text.split())
-
-
-def recurrence(
-    reference: Callable[..., Any],
-    outputs: Mapping[str, str],
-    residuals: Mapping[str, str] | None = None,
-    saved: tuple[str, ...] = (),
-    products: tuple[int, int] = (0, 0),
-    constants: tuple[float, ...] = (),
-    by_blas: Mapping[str, str] | None = None,
-    reference_only: tuple[str, ...] = (),
-) -> Callable[[Scan], Scan]:
-    """Declare the recurrence that the decorated function describes; see the top of this file.
-
-    reference: the same function in plain torch. outputs: what it returns, with shapes; all have a gradient. residuals:
-    what the fused forward computes besides, for the backward alone. saved: what the backward reads, in order, out of
-    tensors, outputs and residuals; without it there is no fused form. products: of a sample's units with an (N, N)
-    matrix per step, in forward and backward; 0 if elementwise. constants: numbers that the C++ forward takes. by_blas:
-    weight -> sequence, where the C++ backward leaves ``grad_weight = Σ grad_sequence_t y_{t-1}ᵀ`` to BLAS.
-    reference_only: options of which the fused forms know only the default.
-    """
-
-    def declare(declared: Scan) -> Scan:
-        made = Recurrence(
-            declared, reference, outputs, residuals or {}, saved, products, constants, by_blas or {}, reference_only
-        )
-        RECURRENCES[made.name] = made
-
-        @functools.wraps(declared)
-        def scan(*given: Any, **named: Any) -> Any:
-            return made.scan(*given, **named)
-
-        return cast(Scan, scan)
-
-    return declare
+def _shapes(texts: Mapping[str, str]) -> Shapes:
+    return {name: tuple(text.split()) for name, text in texts.items()}

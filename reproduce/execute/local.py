@@ -23,6 +23,7 @@ from reproduce.train.outcome import Outcome, Place, Progress, Stop
 from suite.machine import cores
 
 Event = Progress | Outcome | None  # None: the run has been given to a worker
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 Watch = Callable[[Run, Event], None]
 
 
@@ -97,7 +98,7 @@ class LocalProcesses:
 
 def _child(connection: Connection, place: Place) -> None:
     stop = Stop()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in SIGNALS:
         signal.signal(number, lambda *_: setattr(stop, "reason", "interrupted"))
 
     def send(event: Event) -> None:
@@ -126,7 +127,7 @@ def _attempt(run: Run, place: Place, report: Callable[[Progress], None], stop: S
 
 @contextmanager
 def stopping_on_signals() -> Iterator[Stop]:
-    """A Stop that Ctrl-C and SIGTERM set; a second Ctrl-C interrupts at once. Outside the main thread, a plain Stop."""
+    """A Stop that Ctrl-C, SIGTERM and SIGHUP set; a second Ctrl-C interrupts at once. Elsewhere a plain Stop."""
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop
@@ -137,7 +138,7 @@ def stopping_on_signals() -> Iterator[Stop]:
             raise KeyboardInterrupt
         stop.reason = "interrupted"
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, handle) for number in SIGNALS}
     try:
         yield stop
     finally:
@@ -148,7 +149,8 @@ def stopping_on_signals() -> Iterator[Stop]:
 def share(jobs: int, device: str) -> tuple[int, int]:
     """Runs at a time and threads of each. ``jobs=0``: one per core, which a run uses best; one at a time on a GPU."""
     jobs = jobs or (1 if device.startswith("cuda") else cores())
-    return jobs, int(os.environ.get("OMP_NUM_THREADS", 0)) or max(1, cores() // max(1, jobs))
+    asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]  # "2,1" sets two levels of nested threads
+    return jobs, int(asked) if asked.isdigit() and int(asked) else max(1, cores() // max(1, jobs))
 
 
 def _watch_clock(place: Place, stop: Stop) -> None:

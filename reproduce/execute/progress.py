@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bars
 from rich.table import Table
 
+from reproduce.execute.console import say
 from reproduce.execute.local import Event
 from reproduce.plan.runs import Run
 from reproduce.train.outcome import SAID, Outcome, Progress
@@ -62,7 +63,7 @@ class Display:
             self.active.pop(run.id, None)
             self.outcomes.append((run, event))
             self.bars.advance(self.overall)
-            self.console.print(self._line(run, event), highlight=False, soft_wrap=True)
+            say(self.console, self._line(run, event))
         else:
             self.active[run.id] = (run, event)
             if event is not None and not self.console.is_terminal:
@@ -85,11 +86,10 @@ class Display:
         now = time.monotonic()
         if now - self.said.setdefault(run.id, now) >= PLAIN_SECONDS:
             self.said[run.id] = now
-            self.console.print(
+            say(
+                self.console,
                 f"  {run.label}: update {event.step:,} of {event.updates:,}, loss {number(event.loss)}, valid "
                 f"{number(event.valid)}, {event.rate:.1f} updates/s, {clock(event.left)} left",
-                highlight=False,
-                soft_wrap=True,
             )
 
     def _render(self) -> Any:

@@ -76,6 +76,14 @@ EXPERIMENTS = {
             ADDING,
         ),
         Experiment(
+            "ablations",
+            "Ablations that sentences of the paper ask for: δ = 1, and either half alone",
+            "adding",
+            "curves",
+            ("durnn", "durnn-delta-1", "rnn-relu", "indrnn-1"),
+            ADDING,
+        ),
+        Experiment(
             "figure4",
             "Figure 4: activations of 2-layer IndRNNs under three constraints, T = 100",
             "adding",

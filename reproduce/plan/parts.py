@@ -118,7 +118,7 @@ class Settings(Part):
     @model_validator(mode="after")
     def _finite(self) -> Settings:
         try:
-            canonical(self.explicit())
+            json.dumps(self.model_dump(exclude_unset=True), allow_nan=False)  # JSON mode would turn NaN into null
         except ValueError:
             raise ValueError("a value is not a finite number") from None
         return self

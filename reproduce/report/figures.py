@@ -15,15 +15,14 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from reproduce.plan.experiments import Experiment
 from reproduce.report import tables
-from reproduce.report.selection import Block, Line
+from reproduce.report.selection import Block, Line, fullest
 
 _PALETTE = sns.color_palette("colorblind", 10)
-COLOURS = {
-    row: _PALETTE[index]
-    for index, row in enumerate(
-        ("durnn", "indrnn-2", "lstm", "irnn", "rnn-tanh", "durnn-no-selection", "durnn-independent-short")
-    )
-}
+COLOURED = (
+    "durnn", "indrnn-2", "lstm", "irnn", "rnn-tanh", "durnn-no-selection", "durnn-independent-short", "durnn-delta-1",
+    "rnn-relu", "indrnn-1",
+)  # fmt: skip
+COLOURS = dict(zip(COLOURED, _PALETTE, strict=True))
 CHANCE = 1 / 6  # mean squared error of always answering the mean
 
 
@@ -40,13 +39,13 @@ def save(figure: Any, folder: Path, name: str, title: str, facts: list[str]) -> 
 
 
 def curves(experiment: Experiment, blocks: list[Block], folder: Path) -> list[Path]:
-    """Validation error over updates, one panel per length at its largest budget; bands span the seeds."""
+    """Validation error over updates, one panel and one budget per length; bands span the seeds."""
     sns.set_theme(style="whitegrid", context="paper")
     figure, axes = plt.subplots(2, 2, figsize=(9.5, 6.5), layout="constrained")
     drawn: dict[str, Any] = {}
     labels = experiment.load_recipe().cells
     for axis, cell in zip(axes.flat, experiment.all_cells, strict=False):
-        block = next((block for block in blocks if block.cell == cell), None)
+        block = fullest(blocks, cell)
         lines = block.lines if block else ()
         missing = [line.label for line in lines if not line.group or not any(r.curve for r in line.group.records)]
         for line in lines:

@@ -117,8 +117,10 @@ def read_all(folder: Path = FOLDER) -> list[Measurement]:
 
 
 def measure_all(known: Iterable[Record], place: Place, folder: Path = FOLDER) -> list[Path]:
-    """Measure every record that was trained to its end and whose weights are on this machine."""
-    done = (measure(record, place) for record in known if record.status == "completed")
+    """Measure every record that was trained to its end and whose weights are on this machine, each once."""
+    before = {(measurement.run, measurement.weights_sha256) for measurement in read_all(folder)}
+    new = [r for r in known if r.status == "completed" and (r.run, r.weights_sha256) not in before]
+    done = (measure(record, place) for record in new)
     return [write(measurement, folder) for measurement in done if measurement is not None]
 
 

@@ -6,12 +6,13 @@ from pathlib import Path
 
 from rich.console import Console
 
+from reproduce.execute.console import say
 from reproduce.plan.experiments import Experiment
 from reproduce.plan.runs import ROOT
-from reproduce.report import latex, records, tables
+from reproduce.report import claims, latex, measurements, records, tables
 from reproduce.report.overview import overview
 from reproduce.report.records import Record, Records
-from reproduce.report.selection import Block, blocks
+from reproduce.report.selection import Block, blocks, fullest
 from reproduce.train.outcome import Place
 from suite.files import write_atomic
 
@@ -25,37 +26,38 @@ def report(experiment: Experiment, place: Place, console: Console, budgets: tupl
     published, found = records.read_all(PUBLISHED / "records"), records.read_all(place.records)
     is_publishing = place.records == PUBLISHED / "records"
     for problem in dict.fromkeys([*published.problems, *found.problems]):
-        console.print(f"skipped record: {problem}", style="yellow", highlight=False, soft_wrap=True, markup=False)
+        say(console, f"skipped record: {problem}", "yellow")
     yours: list[Record] = [] if is_publishing else found.good
     shown = blocks(experiment, published.good, yours, budgets)
     show(experiment, shown, not is_publishing, console)
     written = _write_tables(experiment, shown, results, not is_publishing)
     written += _figures(experiment, shown, place, results, console)
     if is_publishing:
+        written += measurements.measure_all(found.good, place, results / "measurements")
         written += write_pages(found, results)
     names = ", ".join(path.name for path in written)
-    console.print(f"written to {results}: {names}", highlight=False, soft_wrap=True, markup=False)
+    say(console, f"written to {results}: {names}")
     return written
 
 
 def show(experiment: Experiment, shown: list[Block], with_yours: bool, console: Console) -> None:
     """The blocks in the terminal, their notes, the orders, and how the user's runs agree with the published ones."""
     notes = tables.Footnotes()
-    console.print(f"\n{experiment.title}", style="bold underline", highlight=False, markup=False)
+    say(console, f"\n{experiment.title}", "bold underline")
     said: list[str] = []
     for block in shown:
         table = tables.terminal(block, with_yours, notes)
         new = [fact for fact in tables.facts(block) if fact not in said]
         said += new
         for fact in new:
-            console.print(f"\n{fact}", style="yellow", highlight=False, soft_wrap=True, markup=False)
-        console.print()
+            say(console, f"\n{fact}", "yellow")
+        say(console, f"\n{tables.heading(block)}", "bold")
         console.print(table)
         for whose in ("published", "yours") if with_yours else ("published",):
             if order := tables.order_line(block, whose):
-                console.print(f"order ({whose}): {order}", highlight=False, soft_wrap=True, markup=False)
+                say(console, f"order ({whose}): {order}")
     lines = [*notes.lines(), "", *tables.explanations(shown), *tables.agreement_lines(shown)]
-    console.print("\n".join(["", *lines]), highlight=False, soft_wrap=True, markup=False)
+    say(console, "\n".join(["", *lines]))
 
 
 def _write_tables(experiment: Experiment, shown: list[Block], results: Path, with_yours: bool) -> list[Path]:
@@ -68,7 +70,11 @@ def _write_tables(experiment: Experiment, shown: list[Block], results: Path, wit
 
 def write_pages(found: Records, results: Path) -> list[Path]:
     """The pages that are made of all records together."""
-    return [_write(results / "README.md", overview(found))]
+    judged = claims.judge_all(found.good, measurements.read_all(results / "measurements"))
+    return [
+        _write(results / "README.md", overview(found)),
+        _write(results / "claims.md", claims.markdown(judged)),
+    ]
 
 
 def _figures(experiment: Experiment, shown: list[Block], place: Place, results: Path, console: Console) -> list[Path]:
@@ -79,12 +85,12 @@ def _figures(experiment: Experiment, shown: list[Block], place: Place, results: 
     if experiment.kind == "curves":
         return figures.curves(experiment, shown, results / "figures")
     layers = []
-    for block in shown:
+    for block in filter(None, (fullest(shown, cell) for cell in experiment.all_cells)):  # one budget in one figure
         for line in block.lines:
             mine = activations.layers_of(line, place)
             if not mine:
                 message = f"no trained weights of {line.label} on this machine; run without --report-only"
-                console.print(message, highlight=False, markup=False)
+                say(console, message)
             layers += mine
     if not layers:
         return []

@@ -9,6 +9,7 @@ took place. A record that was edited by hand, cut short or written by another ve
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -177,8 +178,16 @@ def to_json(record: Record) -> str:
 
 
 def write(record: Record, folder: Path) -> Path:
+    """Write a record; what stands under its name and cannot be read is kept beside it."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / record.file_name
+    if path.exists():
+        try:
+            read(path)
+        except ValueError as problem:
+            aside = path.with_name(f"{path.name}.{int(path.stat().st_mtime)}.aside")
+            warnings.warn(f"{problem}; it is kept as {aside.name}", stacklevel=2)
+            path.rename(aside)
     write_atomic(path, to_json(record).encode())
     return path
 

@@ -16,7 +16,7 @@ from reproduce.plan.experiments import Experiment
 from reproduce.plan.parts import canonical
 from reproduce.plan.recipe import BUDGETS, Recipe
 from reproduce.report import orders, verdicts
-from reproduce.report.records import Record
+from reproduce.report.records import Record, is_current
 from reproduce.report.verdicts import Agreement, Obstacle, Summary, Verdict
 
 LAST = 10  # evaluations at the end of a curve whose mean is given
@@ -165,7 +165,9 @@ def blocks(
     rows, cells = set(experiment.shown_rows), experiment.all_cells
     here = [r for r in [*published, *mine] if r.recipe == recipe.name and r.row in rows and r.cell in cells]
     kinds = {(data_of(r), r.budget) for r in here if not budgets or r.budget in budgets}
-    ordered = sorted(kinds, key=lambda kind: (kind[0] == "stand-in", kind[0], -BUDGETS.index(kind[1])))
+    ordered: list[tuple[str, str]] = sorted(
+        kinds, key=lambda kind: (kind[0] == "stand-in", kind[0], -BUDGETS.index(kind[1]))
+    )
     found = []
     for data, budget in ordered or [("", budgets[0] if budgets else "paper")]:
         for cell in cells:
@@ -173,6 +175,12 @@ def blocks(
             if block.records or not kinds:
                 found.append(block)
     return found
+
+
+def fullest(shown: list[Block], cell: str) -> Block | None:
+    """The block of a cell in which most rows have runs, the largest budget first: what a figure may compare."""
+    here = [block for block in shown if block.cell == cell and block.records]
+    return max(here, key=lambda block: sum(line.group is not None for line in block.lines), default=None)
 
 
 def _block(
@@ -244,13 +252,6 @@ def choose(recipe: Recipe, row: str, cell: str, data: str, budget: str, records:
 def _rank(group: Group) -> tuple[bool, int, str]:
     done = sum(r.status != "unfinished" for r in group.records)
     return group.is_current, done, max(r.finished for r in group.records)
-
-
-def is_current(r: Record, recipe: Recipe) -> bool:
-    """Whether the recipe still asks for exactly this run."""
-    if r.row not in recipe.rows or r.cell not in recipe.cells:
-        return False
-    return recipe.resolve(r.row, r.cell, r.budget)[0].explicit() == r.settings.explicit()
 
 
 def data_of(r: Record) -> str:

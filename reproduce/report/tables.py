@@ -138,7 +138,9 @@ def explanations(blocks: list[Block]) -> list[str]:
 def order_line(block: Block, whose: str = "published") -> str:
     """The order of the rows of a block by all pairs, in words; empty where there is nothing to order."""
     pairs = block.order(whose)
-    return f"{block.label}, {block.budget} budget: {pairs.line}" if pairs else ""
+    if pairs is None or all(order.p_value is None for order in pairs.orders.values()):
+        return ""
+    return f"{block.label}, {block.budget} budget: {pairs.line}"
 
 
 def agreement_lines(blocks: list[Block]) -> list[str]:
@@ -169,7 +171,7 @@ def agreement_lines(blocks: list[Block]) -> list[str]:
 def terminal(block: Block, with_yours: bool, notes: Footnotes) -> Table:
     """One block; its footnotes are gathered in ``notes`` and printed after the last block."""
     names = columns(block, with_yours)
-    table = Table(title=heading(block), title_justify="left", title_style="bold", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
     for name in names:
         table.add_column(name, justify="left" if name in ("model", "verdict") else "right", no_wrap=name != "model")
     for line in block.lines:

@@ -49,7 +49,7 @@ def record_of(
         task=TaskFacts(
             name=task.name, requested=run.requested, fingerprint=task.fingerprint, is_standin=task.is_standin,
             partial=task.partial, metric=task.metric, higher_is_better=task.higher_is_better, length=task.length,
-            samples={split: task.count(split) for split in task.splits},
+            samples={split: task.count(split) for split in task.splits}, chance=round(task.chance, 6),
         ),
         seed=run.seed, budget=run.budget, steps_done=training.step, steps_planned=run.settings.training.updates,
         status=status, ended=ended, diverged_at=None,

@@ -98,10 +98,10 @@ def _train(run: Run, place: Place, folder: Path, environment: Environment, repor
     test = training.test() if status == "completed" else None
     record = facts.record_of(training, place, environment, visit.close(training.step, ended), status, ended, test)
     record = records.sealed(record.model_copy(update={"diverged_at": diverged_at}))
-    if status != "unfinished" or training.curve:
-        records.write(record, place.records)
     if status == "completed":
         checkpoint.save_weights(folder, training.best_weights)
+    if status != "unfinished" or training.curve:
+        records.write(record, place.records)
     if status != "unfinished":
         checkpoint.clear(folder)
     return Outcome(status, ended, record=record)

@@ -24,8 +24,8 @@ _SHORTEST = np.float32(1e-5)  # stands for the length of a line between two join
 _PAIRS = list(combinations(range(JOINTS), 2))
 _NUMBER = {pair: number for number, pair in enumerate(_PAIRS)} | {pair[::-1]: k for k, pair in enumerate(_PAIRS)}
 _ENDS = np.array(_PAIRS).T  # (2, 300)
-_SIDE_A = np.array([_NUMBER[j0, j1] for j0, j1, _ in CORNERS])
-_SIDE_B = np.array([_NUMBER[j0, j2] for j0, _, j2 in CORNERS])
+_SIDE_A = np.array([_NUMBER[j0, j1] for j0, j1, _ in CORNERS]).reshape(len(LINES), JOINTS - 2)
+_SIDE_B = np.array([_NUMBER[j0, j2] for j0, _, j2 in CORNERS]).reshape(len(LINES), JOINTS - 2)
 _LINE = np.array([_NUMBER[line] for line in LINES])
 _BLOCK = 128  # frames at a time: what is needed for them stays in the cache of a core
 
@@ -43,23 +43,29 @@ def joint_line_distances(frames: np.ndarray) -> np.ndarray:
     """
     flat = np.ascontiguousarray(frames, dtype=np.float32).reshape(-1, JOINTS * 3)
     distances = np.empty((len(flat), len(CORNERS)), dtype=np.float32)
+    memory = np.empty((3, len(CORNERS), _BLOCK), dtype=np.float32)  # taken once, because fresh memory costs time
     for start in range(0, len(flat), _BLOCK):
         block = flat[start : start + _BLOCK]
-        distances[start : start + _BLOCK] = _heights(block.T.reshape(JOINTS, 3, len(block))).T
+        joints = np.ascontiguousarray(block.T).reshape(JOINTS, 3, len(block))
+        distances[start : start + _BLOCK] = _heights(joints, memory[..., : len(block)]).T
     return distances.reshape(*frames.shape[:-1], len(CORNERS))
 
 
-def _heights(joints: np.ndarray) -> np.ndarray:
-    """(897, N) from joints (25, 3, N)."""
+def _heights(joints: np.ndarray, memory: np.ndarray) -> np.ndarray:
+    """(897, N) from joints (25, 3, N); works in `memory` (3, 897, N) and returns a part of it."""
     apart = joints[_ENDS[0]] - joints[_ENDS[1]]
     apart *= apart
     sides = np.sqrt(apart[:, 0] + apart[:, 1] + apart[:, 2])  # (300, N)
-    a, b = (sides[of].reshape(len(LINES), JOINTS - 2, -1) for of in (_SIDE_A, _SIDE_B))
+    a, b, half = memory.reshape(3, len(LINES), JOINTS - 2, -1)  # each (39, 23, N)
+    np.take(sides, _SIDE_A, axis=0, out=a, mode="clip")
+    np.take(sides, _SIDE_B, axis=0, out=b, mode="clip")
     base = sides[_LINE][:, None]  # (39, 1, N)
-    half = a + b
+    np.add(a, b, out=half)
     half += base
     half *= np.float32(0.5)
-    square = (half - a) * (half - b)
+    np.subtract(half, a, out=a)
+    np.subtract(half, b, out=b)
+    square = np.multiply(a, b, out=a)
     square *= half
     half -= base
     square *= half

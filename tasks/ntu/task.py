@@ -80,12 +80,8 @@ class SkeletonClips(SampledTask):
             )
         if FEATURES[features].rigid and rotation:
             raise ValueError(f"rotation={rotation} must be 0 for {features}: no rotation changes them")
-        self.protocol, self.preprocessing, self.length, self.test_samplings = (
-            protocol,
-            preprocessing,
-            length,
-            test_samplings,
-        )
+        self.protocol, self.preprocessing = protocol, preprocessing
+        self.length, self.test_samplings = length, test_samplings
         self.frames, self.features, self.rotation = frames, features, rotation
         self.masked = frames == "whole"
         self.input_size = FEATURES[features].width

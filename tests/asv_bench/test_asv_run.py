@@ -29,10 +29,13 @@ def home(tmp_path: Path) -> dict[str, str]:
     return {"HOME": str(tmp_path / "home"), "DURNN_CACHE": cache}
 
 
-def test_every_benchmark_runs_once(home: dict[str, str]):
+@pytest.mark.parametrize(
+    "models", [["--models", "durnn,lstm,indrnn"], pytest.param([], marks=pytest.mark.slow)], ids=["a few", "all models"]
+)
+def test_every_benchmark_runs_once(home: dict[str, str], models: list[str]):
     Path(home["HOME"]).mkdir()
     done = subprocess.run(
-        [sys.executable, str(ROOT / "asv_bench" / "run.py"), "check"],
+        [sys.executable, str(ROOT / "asv_bench" / "run.py"), "check", *models],
         env={**os.environ, "OMP_NUM_THREADS": "1", **home},
         capture_output=True,
         text=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
@@ -61,6 +62,14 @@ def backward_sample(name: str) -> tuple[Any, tuple]:
         gates,
         cells,
     )
+
+
+@pytest.mark.parametrize("name", RECURRENCES)
+def test_declaration_and_reference_take_the_same_arguments(name: str) -> None:
+    *declared, backend = inspect.signature(getattr(kernels, f"{name}_scan")).parameters.values()
+    plain = inspect.signature(RECURRENCES[name].reference).parameters.values()
+    assert [(p.name, p.default) for p in declared] == [(p.name, p.default) for p in plain]
+    assert (backend.name, backend.default) == ("backend", "auto")
 
 
 @pytest.mark.parametrize("name", OPERATORS)

@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from models import kernels
 from models.kernels import cpu
+from models.kernels.checks import letter_sizes
 from models.kernels.recurrence import RECURRENCES
 
 pytestmark = pytest.mark.skipif(not cpu.available(), reason="no compiler for the fused recurrences")
@@ -128,7 +129,7 @@ def test_a_declaration_that_does_not_fit_its_loop_is_refused() -> None:
     constants, operator.constants = operator.constants, (1.0,)
     try:
         with pytest.raises(TypeError, match=r"indrnn_forward: cpu\.h takes other arguments than op\.py declares"):
-            cpu.compute(operator, tensors, ())
+            cpu.compute(operator, tensors, (), letter_sizes(3, 2, 4))
     finally:
         operator.constants = constants
 

@@ -16,7 +16,7 @@ DECAYED = {
     "lstm": {"W_in"},
     "gru": {"W_in"},
     "indrnn": {"W_in"},
-    "durnn": {"W_in", "W_ss", "W_ls", "W_s"},
+    "durnn": {"W_in", "W_s"},
 }
 
 
@@ -37,7 +37,7 @@ def test_ablations_of_durnn_decay_what_they_have():
     net = models.DuRNN(2, 4, length=5, selection=False)
     assert decayed_names(net) == ["layers.0.W_in", "layers.0.W_s"]
     net = models.DuRNN(2, 4, length=5, short="independent")
-    assert decayed_names(net) == ["layers.0.W_in", "layers.0.W_ss", "layers.0.W_ls", "layers.0.W_s"]
+    assert decayed_names(net) == ["layers.0.W_in", "layers.0.W_s"]
 
 
 class Leaf(Part):
@@ -111,6 +111,15 @@ def test_a_cell_stands_by_itself():
     assert c.shape == (3, 4)
 
 
+def test_noise_that_would_act_on_nothing_is_refused():
+    class Voiceless(models.RNN.cell):
+        noisy = ("v",)
+
+    assert Voiceless(Slot(2, 4)).initial(3)[0].shape == (3, 4)
+    with pytest.raises(ValueError, match="Voiceless has no state v for start_noise"):
+        Voiceless(Slot(2, 4, start_noise=0.1))
+
+
 def test_options_are_those_of_the_signature_and_of_the_base_that_takes_the_rest():
     class Base:
         def __init__(self, place, *, one=1, two):
@@ -148,3 +157,24 @@ def test_durnn_traces_its_halves():
     assert torch.equal(torch.stack([first["full half"][-1], last["full half"][-1]]), h_short)
     assert list(models.DuRNN(2, 4, length=6, short="independent").traces(x)[0]) == ["short half", "independent half"]
     assert list(models.LSTM(2, 4).traces(x)[0]) == ["output"]
+
+
+def test_indrnn_plus_selection_is_a_two_layer_indrnn_but_for_the_selection():
+    """With an open selection, the same weights give the same numbers, and both have the same bounds."""
+    torch.manual_seed(0)
+    two = models.IndRNN(2, 5, num_layers=2, length=9).double()
+    ablation = models.DuRNN(2, 5, length=9, short="independent", selection=False).double()
+    (one,), (first, second) = ablation.layers, two.layers
+    for ours, theirs in (
+        (one.W_in, first.W_in), (one.b_short, first.b), (one.U_short, first.U),
+        (one.W_s, second.W_in), (one.b_long, second.b), (one.U, second.U),
+    ):  # fmt: skip
+        ours.data = theirs.data.clone().uniform_(-3, 3)
+        theirs.data = ours.data.clone()
+    two.constrain_()
+    ablation.constrain_()
+    torch.testing.assert_close(one.U_short, first.U)
+    torch.testing.assert_close(one.U, second.U)
+    assert one.U.min() < 0, "the bound is on the absolute value"
+    x = torch.randn(9, 4, 2, dtype=torch.float64)
+    torch.testing.assert_close(ablation(x)[0], two(x)[0])

@@ -8,12 +8,13 @@ import sys
 import time
 
 import pytest
+import torch
 from rich.console import Console
 
 import tasks
 from reproduce import cli
 from reproduce.cli import Arguments, choose, execute, parse_duration
-from reproduce.execute.local import Inline
+from reproduce.execute.local import Inline, share
 from reproduce.plan import runs
 from reproduce.plan.experiments import EXPERIMENTS
 from reproduce.plan.runs import ROOT
@@ -63,6 +64,7 @@ SMOKE = {
     "table3": {"cells": "ntu-cs"},
     "figure2": {"cells": "adding-100,adding-500"},
     "figure3": {"cells": "adding-100"},
+    "ablations": {"cells": "adding-100"},
     "figure4": {},
     "figure5": {},
     "figure6": {"rows": "indrnn-2"},
@@ -80,8 +82,8 @@ def test_smoke_budget_runs_to_a_table(name, tmp_path, no_data):
     assert code == 0, text
     results = tmp_path / "results"
     made = {path.name for path in results.glob("*.*")}
-    assert {f"{name}.md", f"{name}.csv", f"{name}.tex", "README.md"} <= made
-    if name.startswith("figure"):
+    assert {f"{name}.md", f"{name}.csv", f"{name}.tex"} <= made
+    if not name.startswith("table"):
         assert (results / "figures" / f"{name}.svg").exists()
         assert (results / "figures" / f"{name}.png").exists()
     found = records.read_all(results / "records")
@@ -89,7 +91,8 @@ def test_smoke_budget_runs_to_a_table(name, tmp_path, no_data):
     assert {r.budget for r in found.good} == {"smoke"}
     assert "reproduced" not in (results / f"{name}.md").read_text()
     if name.startswith("table"):
-        assert "STAND-IN DATA" in (results / f"{name}.md").read_text().splitlines()[2]
+        assert "Generated stand-in data" in (results / f"{name}.md").read_text()
+        assert "yours" in text
     if name not in ("table1", "figure5"):
         return
     again, text = perform(name, tmp_path, budget="smoke", backend="reference", **SMOKE[name])
@@ -97,9 +100,28 @@ def test_smoke_budget_runs_to_a_table(name, tmp_path, no_data):
     assert text.count("done before") == len(found.good)
 
 
-def test_smoke_never_writes_into_results():
-    place = cli.make_place(EXPERIMENTS["table1"], Arguments(budget="smoke"), 0.0)
-    assert place.records == ROOT / "runs" / "smoke" / "records"
+def test_only_publishing_writes_into_results():
+    where = {
+        "smoke": Arguments(budget="smoke"), "quick": Arguments(), "paper": Arguments(budget="paper"),
+        "published": Arguments(publish=True),
+    }  # fmt: skip
+    found = {name: cli.make_place(EXPERIMENTS["table1"], given, 0.0).records for name, given in where.items()}
+    assert found == {
+        "smoke": ROOT / "runs" / "smoke" / "records", "quick": ROOT / "runs" / "records",
+        "paper": ROOT / "runs" / "records", "published": ROOT / "results" / "records",
+    }  # fmt: skip
+    with pytest.raises(ValueError, match="--publish"):
+        cli.make_place(EXPERIMENTS["table1"], Arguments(publish=True, budget="smoke"), 0.0)
+
+
+def test_a_command_trains_although_results_are_published(tmp_path, no_data):
+    """A published record never counts as the user's run."""
+    before = {path: path.read_bytes() for path in (ROOT / "results").rglob("*") if path.is_file()}
+    code, text = perform("figure2", tmp_path, budget="smoke", rows="durnn", cells="adding-100")
+    assert code == 0
+    assert "6 of 6 updates" in text
+    assert "done before" not in text
+    assert {path: path.read_bytes() for path in (ROOT / "results").rglob("*") if path.is_file()} == before
 
 
 def test_unknown_names_are_one_sentence(tmp_path, capsys):
@@ -156,7 +178,9 @@ def wait_for(condition, seconds=120):
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, *(pytest.param(n, marks=pytest.mark.slow) for n in (signal.SIGINT, signal.SIGHUP))]
+)
 def test_signal_to_the_command_saves_all_runs_and_ends_cleanly(tmp_path, number):
     process = start(tmp_path, "--budget", "paper", "--seeds", "1")
     folders = tmp_path / "runs"
@@ -170,3 +194,61 @@ def test_signal_to_the_command_saves_all_runs_and_ends_cleanly(tmp_path, number)
     for folder in folders.iterdir():
         with checkpoint.owned(folder) as free:
             assert free, "a worker outlived the command"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--seeds", "-1"], "--seeds -1 is not a number of seeds"),
+        (["--seeds", "1000000000"], "is not a number of seeds"),
+        (["--jobs", "-7"], "--jobs -7 is not"),
+        (["--jobs", "10000"], "--jobs 10000 is not"),
+        (["--time-limit", "0"], "leaves no time"),
+        (["--device", "tpu"], "--device 'tpu' is not known"),
+        (["--rows", "[/x]"], "unknown row '[/x]'"),
+        (["--add", "no[/b]where.toml"], "no[/b]where.toml cannot be read"),
+        pytest.param(
+            ["--device", "cuda"],
+            "torch sees no CUDA GPU",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="has a GPU"),
+        ),
+    ],
+)
+def test_bad_options_are_one_sentence(options, message, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main("table1", options)
+    assert stopped.value.code == 2
+    said = capsys.readouterr().err
+    assert message in said.replace("\n", " ")
+    assert "Traceback" not in said
+
+
+def test_nothing_to_run_is_an_error(tmp_path, monkeypatch):
+    def refuse(name, **options):
+        raise DataError(f"no {name} here.")
+
+    runs.build_task.cache_clear()
+    monkeypatch.setattr(tasks, "build", refuse)
+    with pytest.raises(ValueError, match="nothing can be run"):
+        perform("table1", tmp_path, budget="smoke")
+    runs.build_task.cache_clear()
+
+
+def test_legal_nested_thread_counts_are_understood(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "2,1")
+    assert share(1, "cpu") == (1, 2)
+
+
+def test_ascii_output_is_no_reason_to_die(tmp_path):
+    environment = os.environ | {"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "PYTHONPATH": ""}
+    command = [sys.executable, "reproduce/figure2.py", "--report-only", "--runs", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+    assert b"DuRNN" in done.stdout
+
+
+@pytest.mark.parametrize("what", ["results", "runs"])
+def test_a_place_that_cannot_be_written_to_is_found_before_training(tmp_path, what):
+    (tmp_path / what).write_text("a file, not a folder")
+    with pytest.raises(ValueError, match=rf"{what}.* cannot be written to"):
+        perform("figure2", tmp_path, budget="smoke", rows="durnn", cells="adding-100")

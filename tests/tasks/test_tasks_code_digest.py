@@ -25,7 +25,7 @@ def test_it_can_be_taken_of_closures_and_caches_and_is_the_same_twice() -> None:
     assert len(code_digest(rng.words)) == 16
 
 
-FACTORS = {"a": (1, 2.0), "b": [np.arange(3)]}
+FACTORS = {"a": (1, 2.0), "b": [np.arange(3)], "c": np.float32(0.5)}
 
 
 def scaled(x: float) -> float:
@@ -33,11 +33,13 @@ def scaled(x: float) -> float:
 
 
 @pytest.mark.parametrize(
-    "factors", [{"a": (1, 3.0), "b": [np.arange(3)]}, {"a": (1, 2.0), "b": [np.arange(4)]}, {"a": (1, 2.0)}]
+    "change", [{"a": (1, 3.0)}, {"a": [1, 2.0]}, {"b": [np.arange(4)]}, {"b": []}, {"c": np.float32(0.25)}, {"d": 1}]
 )
-def test_data_counts_by_value(factors: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_counts_by_value(change: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
     before = code_digest(scaled)
-    monkeypatch.setitem(globals(), "FACTORS", factors)
+    monkeypatch.setitem(globals(), "FACTORS", dict(FACTORS))
+    assert code_digest(scaled) == before
+    monkeypatch.setitem(globals(), "FACTORS", FACTORS | change)
     assert code_digest(scaled) != before
 
 

@@ -7,7 +7,16 @@ import torch
 from torch.nn import functional
 
 import tasks
-from tasks.meters import IGNORE, METERS, Accuracy, AveragedAccuracy, BitsPerCharacter, Error, MeanSquaredError
+from tasks.meters import (
+    IGNORE,
+    METERS,
+    Accuracy,
+    AveragedAccuracy,
+    BitsPerCharacter,
+    Error,
+    MeanSquaredError,
+    constant_answer,
+)
 
 
 def test_ragged_batches_weigh_by_their_samples() -> None:
@@ -126,3 +135,24 @@ def test_an_evaluation_counts_every_sample_of_a_split_once(
             outputs = torch.zeros_like(y) if task.kind == "regression-last" else torch.zeros(*y.shape, task.output_size)
             meter.update(outputs, y)
         assert meter.count == task.count(split)
+
+
+def test_constant_answers():
+    labels = torch.tensor([0, 1, 1, 1, 2, 2, 0, 1])
+    assert constant_answer("accuracy_percent", labels) == 50.0
+    assert constant_answer("error_percent", labels) == 50.0
+    assert constant_answer("bits_per_character", labels) == pytest.approx(1.5)
+    assert constant_answer("mse", torch.tensor([0.0, 2.0])) == 1.0
+
+
+def test_chance_of_a_task_is_what_a_constant_network_scores():
+    adding = tasks.build("adding", length=5, held_out=2000)
+    assert adding.chance == pytest.approx(1 / 6, rel=0.1)
+    standin = tasks.build("ptb-c-synthetic")
+    meter = standin.meter()
+    batch = list(standin.batches("test", 64))
+    counts = torch.bincount(torch.cat([y[y != tasks.IGNORE] for _, y in batch]), minlength=standin.output_size)
+    logits = (counts / counts.sum()).clamp(min=1e-12).log()
+    for _, y in batch:
+        meter.update(logits.expand(*y.shape, -1), y)
+    assert standin.chance == pytest.approx(meter.value(), rel=1e-5)

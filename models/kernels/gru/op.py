@@ -8,10 +8,10 @@ from typing import Annotated
 from torch import Tensor
 
 from models.kernels.gru import reference
-from models.kernels.recurrence import recurrence
+from models.kernels.recurrence import Recurrence
 
 
-@recurrence(reference.gru_scan, outputs={"y": "T B N"})
+@Recurrence(reference.gru_scan, outputs={"y": "T B N"})
 def gru_scan(
     u: Annotated[Tensor, "T B 3N"],
     W_rec: Annotated[Tensor, "3N N"],

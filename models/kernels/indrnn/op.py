@@ -8,10 +8,10 @@ from typing import Annotated
 from torch import Tensor
 
 from models.kernels.indrnn import reference
-from models.kernels.recurrence import recurrence
+from models.kernels.recurrence import Recurrence
 
 
-@recurrence(reference.indrnn_scan, outputs={"y": "T B N"}, saved=("U", "h0", "y"))
+@Recurrence(reference.indrnn_scan, outputs={"y": "T B N"}, saved=("U", "h0", "y"))
 def indrnn_scan(
     u: Annotated[Tensor, "T B N"],
     U: Annotated[Tensor, "N"],

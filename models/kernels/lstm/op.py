@@ -8,10 +8,10 @@ from typing import Annotated
 from torch import Tensor
 
 from models.kernels.lstm import reference
-from models.kernels.recurrence import recurrence
+from models.kernels.recurrence import Recurrence
 
 
-@recurrence(
+@Recurrence(
     reference.lstm_scan,
     outputs={"y": "T B N", "c_last": "B N"},
     residuals={"gates": "T B 4N", "cells": "T B N"},

@@ -7,11 +7,11 @@ from typing import Annotated
 
 from torch import Tensor
 
-from models.kernels.recurrence import recurrence
+from models.kernels.recurrence import Recurrence
 from models.kernels.rnn import reference
 
 
-@recurrence(reference.rnn_scan, outputs={"y": "T B N"}, saved=("W_rec", "h0", "y"), products=(1, 2))
+@Recurrence(reference.rnn_scan, outputs={"y": "T B N"}, saved=("W_rec", "h0", "y"), products=(1, 2))
 def rnn_scan(
     u: Annotated[Tensor, "T B N"],
     W_rec: Annotated[Tensor, "N N"],

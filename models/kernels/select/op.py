@@ -7,11 +7,11 @@ from typing import Annotated
 
 from torch import Tensor
 
-from models.kernels.recurrence import recurrence
+from models.kernels.recurrence import Recurrence
 from models.kernels.select import reference
 
 
-@recurrence(
+@Recurrence(
     reference.select_scan,
     outputs={"y": "T B N"},
     residuals={"S": "T B N", "scale": "T B"},

@@ -73,6 +73,7 @@ def registered(monkeypatch):
 
 def test_new_model_on_new_task_runs_from_a_recipe(tmp_path):
     text = MINIMAL.replace('name = "durnn"', 'name = "leaky"').replace('task = "adding"', 'task = "longest-run"')
+    text = text.replace("data = { held_out = 4 }\n", "")
     (tmp_path / "mine.toml").write_text(text)
     runs, notes = plan(recipe.load("mine", tmp_path), ["r"], ["a"], [0, 1], "paper")
     assert notes == []

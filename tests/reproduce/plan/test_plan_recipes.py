@@ -68,7 +68,8 @@ def test_figure_4_bounds_are_the_general_ones_where_they_are_not_reduced():
 def test_rows_of_recipes_are_rows_of_the_paper():
     for name, table in paper.load().tables.items():
         recipes = recipe.load(name)
-        assert set(recipes.rows) <= set(table.rows)
+        for row in set(recipes.rows) - set(table.rows):
+            assert "ours" in recipes.rows[row].label or "not in the paper" in recipes.rows[row].label
         assert list(recipes.cells) == table.cells
 
 

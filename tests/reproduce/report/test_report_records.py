@@ -85,3 +85,15 @@ def test_no_records_is_no_problem(tmp_path):
 def test_committed_records_can_all_be_read():
     found = records.read_all(ROOT / "results" / "records")
     assert found.problems == []
+
+
+@pytest.mark.parametrize("how", ["half-written", "other version", "edited"])
+def test_what_cannot_be_read_is_kept_when_the_run_is_done_again(tmp_path, how):
+    path = records.write(make_record(), tmp_path)
+    damage(path, how)
+    before = path.read_bytes()
+    with pytest.warns(UserWarning, match=r"it is kept as .*\.aside"):
+        records.write(make_record(), tmp_path)
+    (aside,) = tmp_path.glob("*.aside")
+    assert aside.read_bytes() == before
+    assert records.read(path) == make_record()

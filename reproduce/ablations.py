@@ -1,0 +1,14 @@
+"""Trains DuRNN with δ = 1, and either of its halves alone, on the adding problem: sentences of the paper speak of them
+that no figure of its shows. Runs that figure 2 has done are taken over.
+"""
+
+import sys
+from pathlib import Path
+
+if not __package__:  # started as a script: find the checkout, so that no installation is needed
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from reproduce import cli
+
+if __name__ == "__main__":
+    cli.main("ablations")

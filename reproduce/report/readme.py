@@ -1,0 +1,89 @@
+"""The generated parts of the project's README: ``python -m reproduce.report.readme`` writes them anew.
+
+A part stands between ``<!-- generated: name -->`` and ``<!-- end -->``; a test holds all of them true.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import models
+from models.registry import ZOO
+from reproduce.plan import paper
+from reproduce.plan.experiments import EXPERIMENTS
+from reproduce.plan.runs import ROOT
+from reproduce.report import records
+from reproduce.report.records import Record
+from reproduce.report.selection import blocks
+from reproduce.report.tables import Footnotes, difference, value
+from suite.files import write_atomic
+
+README = ROOT / "README.md"
+SHOWN = (("table1", "mnist"), ("table1", "pmnist"), ("table2", "ptb-c"), ("table3", "ntu-cs"), ("table3", "ntu-cv"))
+_PART = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def results(known: list[Record]) -> str:
+    """DuRNN's lines of the tables, each from the block of real data with the largest budget."""
+    lines = ["| | paper | published (seeds) | − paper | budget, data | verdict |", "|---|---:|---:|---:|---|---|"]
+    for name, cell in SHOWN:
+        found = [b for b in blocks(EXPERIMENTS[name], known) if b.cell == cell and b.records and b.data != "stand-in"]
+        for block in found[:1]:
+            for line in block.lines:
+                if line.row.startswith("durnn") and line.published:
+                    label = f"[{block.label}](results/{name}.md): {line.label}"
+                    mine = value(line.published, Footnotes()).partition(" [")[0]
+                    away = difference(line, block.metric) or "–"
+                    where = f"{block.budget}, {block.data or 'all'}"
+                    lines.append(f"| {label} | {line.printed} | {mine} | {away} | {where} | {line.verdict.word} |")
+    return "\n".join(lines)
+
+
+def rows(known: list[Record]) -> str:
+    """How many of the paper's rows run, and how many have been run."""
+    said = []
+    for name, table in paper.load().tables.items():
+        recipe = EXPERIMENTS[name].load_recipe()
+        can = sum(row in recipe.rows for row in table.rows)
+        ran = len({r.row for r in known if r.recipe == recipe.name and r.row in table.rows})
+        said.append(
+            f"{can} of {len(table.rows)} rows of {EXPERIMENTS[name].title.partition(':')[0]} run, {ran} have runs"
+        )
+    return f"{'; '.join(said)}. {len(known)} runs are published."
+
+
+def zoo(known: list[Record]) -> str:
+    """Every model with its state, its paper and its file."""
+    lines = ["| name | states | paper | file |", "|---|---|---|---|"]
+    for name in models.names():
+        net = models.registry.example(name)
+        path = Path(inspect.getfile(ZOO.entry(name).cls)).relative_to(ROOT)
+        states = ", ".join(net.state_names)
+        lines.append(f"| `{name}` | {states} | {models.registry.paper(name) or '–'} | [{path}]({path}) |")
+    return "\n".join(lines)
+
+
+PARTS: dict[str, Callable[[list[Record]], str]] = {"results": results, "rows": rows, "zoo": zoo}
+
+
+def generate(text: str, known: list[Record]) -> str:
+    """The text with every generated part written anew; ValueError for a part that nobody generates."""
+
+    def fill(match: re.Match[str]) -> str:
+        if match[2] not in PARTS:
+            raise ValueError(f"README: there is no generated part {match[2]!r}; known: {', '.join(PARTS)}")
+        return f"{match[1]}{PARTS[match[2]](known)}\n{match[3]}"
+
+    return _PART.sub(fill, text)
+
+
+def main() -> None:
+    known = records.read_all(ROOT / "results" / "records").good
+    write_atomic(README, generate(README.read_text(encoding="utf-8"), known).encode())
+
+
+if __name__ == "__main__":
+    main()
