@@ -32,6 +32,7 @@ def build(folder: Path, out: Path = OUT, with_dashboard: bool = True) -> tuple[i
     """Write the site of the records in a folder. Returns how many files it has, and why it has no dashboard, if so."""
     content = gather(folder)
     _check_place(out)
+    shutil.rmtree(out / DASHBOARD, ignore_errors=True)
     lacking = _dashboard(out) if with_dashboard else "it was not asked for"
     files = render(content, has_dashboard=not lacking)
     _write(files, out)
@@ -146,6 +147,5 @@ def _dashboard(out: Path) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         return (done.stderr.strip().splitlines() or ["asv failed"])[-1]
-    shutil.rmtree(out / DASHBOARD, ignore_errors=True)
     shutil.copytree(ASV / "html", out / DASHBOARD)
     return ""

@@ -2,6 +2,8 @@
 
 import json
 import re
+import threading
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -12,8 +14,9 @@ from reproduce.plan import paper
 from reproduce.plan.experiments import EXPERIMENTS
 from reproduce.report import records
 from reproduce.report.publish import PUBLISHED
+from reproduce.report.site import build as site_build
 from reproduce.report.site import prose
-from reproduce.report.site.__main__ import main
+from reproduce.report.site.__main__ import main, server
 from reproduce.report.site.addresses import Spot, slug
 from reproduce.report.site.build import MANIFEST, build, render
 from reproduce.report.site.content import gather
@@ -292,3 +295,29 @@ def test_without_records_every_page_is_there(tmp_path):
     files = render(gather(tmp_path / "records"))
     assert {f"{name}.html" for name in EXPERIMENTS} <= set(files)
     assert "not run" in page(files, "index.html").text
+
+
+def test_the_pages_are_served_to_this_machine_only(tmp_path, constructed):
+    (tmp_path / "index.html").write_bytes(constructed["index.html"])
+    with server(tmp_path, 0) as serving:
+        threading.Thread(target=serving.serve_forever, daemon=True).start()
+        assert serving.server_address[0] == "127.0.0.1"
+        with urllib.request.urlopen(f"http://127.0.0.1:{serving.server_port}/") as answer:
+            assert answer.read() == constructed["index.html"]
+        serving.shutdown()
+
+
+def test_the_dashboard_stands_beside_the_pages_or_they_say_how_to_get_it(tmp_path, folder, monkeypatch):
+    made = tmp_path / "asv_bench"
+    (made / "html").mkdir(parents=True)
+    (made / "html" / "index.html").write_text("asv's own")
+    (made / "run.py").write_text("import sys; assert sys.argv[1:] == ['publish', '--offline']")
+    monkeypatch.setattr(site_build, "ASV", made)
+    out = tmp_path / "site"
+    assert build(folder, out)[1] == ""
+    assert (out / "asv" / "index.html").read_text() == "asv's own"
+    assert "asv/index.html" in Page((out / "speed.html").read_text()).links
+    (made / "run.py").write_text("import sys; sys.exit('jquery.js is not in the cache')")
+    assert build(folder, out)[1] == "jquery.js is not in the cache"
+    assert not (out / "asv").exists()
+    assert "python asv_bench/run.py serve" in Page((out / "speed.html").read_text()).text
