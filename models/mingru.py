@@ -61,7 +61,8 @@ class MinGRUCell(Cell):
         if self.backend == "reference":
             return super().scan(u, state)
         k, v = u.chunk(2, dim=-1)  # each (T, B, N)
-        h = linear_scan(torch.sigmoid(-k), torch.sigmoid(k) * self._g(v), state[0])
+        z = torch.sigmoid(k)
+        h = linear_scan(1 - z, z * self._g(v), state[0])
         return h, (h[-1],)
 
     def _g(self, v: Tensor) -> Tensor:
