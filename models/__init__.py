@@ -12,8 +12,12 @@ from models import inputs, readouts
 from models.base import Cell, Part, Slot, decayed_parameters
 from models.durnn import DuRNN
 from models.gru import GRU
+from models.hm_lstm import HMLSTM
+from models.hyper_lstm import HyperLSTM
 from models.indrnn import IndRNN
+from models.lru import LRU
 from models.lstm import LSTM
+from models.mingru import MinGRU
 from models.nets import Lockstep, RecurrentNet, Stack
 from models.registry import build, names, needs, options, paper, register
 from models.rnn import IRNN, RNN
@@ -21,13 +25,17 @@ from models.states import State, detach, state_from_tensors, state_tensors
 
 __all__ = [
     "GRU",
+    "HMLSTM",
     "IRNN",
+    "LRU",
     "LSTM",
     "RNN",
     "Cell",
     "DuRNN",
+    "HyperLSTM",
     "IndRNN",
     "Lockstep",
+    "MinGRU",
     "Part",
     "RecurrentNet",
     "Slot",

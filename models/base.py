@@ -65,6 +65,14 @@ class Part(nn.Module):
         for part in _parts_inside(self):
             part.constrain_()
 
+    def on_epoch(self, epoch: int) -> None:
+        """Told by a training that an epoch begins, from 0, or goes on after a resume; by default the parts inside are.
+
+        For values that follow the training's progress. They are no weights: whoever resumes is told the epoch again.
+        """
+        for part in _parts_inside(self):
+            part.on_epoch(epoch)
+
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_collected": {}}  # collected terms hang on a graph, which cannot be copied
 
@@ -156,6 +164,8 @@ class Cell(Part, ABC):
 
     noisy: tuple[str, ...] = ("h",)
     """States that ``start_noise`` acts on; Cooijmans et al. put it on h_0 and leave c_0 alone."""
+    unlearned: tuple[str, ...] = ()
+    """States that start at zero also with ``start="learned"``."""
 
     def __init__(
         self,
@@ -177,6 +187,8 @@ class Cell(Part, ABC):
             raise ValueError(f"{type(self).__name__} has no state {' or '.join(self.noisy)} for start_noise to act on.")
         if slot.start == "learned":
             for name, width in self.states.items():
+                if name in self.unlearned:
+                    continue
                 self.register_parameter(f"start_{name}", nn.Parameter(self.first_start(name, width, slot)))
 
     def first_start(self, name: str, width: int, slot: Slot) -> Tensor:
@@ -185,11 +197,12 @@ class Cell(Part, ABC):
 
     def initial(self, B: int, like: Tensor | None = None) -> LayerState:
         """The states before the first step, each (B, width), of the type and device of ``like`` or the parameters."""
-        if self.start == "learned":
-            state = [getattr(self, f"start_{name}").expand(B, -1) for name in self.states]
-        else:
-            like = next(self.parameters()) if like is None else like
-            state = [like.new_zeros(B, width) for width in self.states.values()]
+        like = next(self.parameters()) if like is None else like
+        learned = [name for name in self.states if self.start == "learned" and name not in self.unlearned]
+        state = [
+            getattr(self, f"start_{name}").expand(B, -1) if name in learned else like.new_zeros(B, width)
+            for name, width in self.states.items()
+        ]
         if self.start_noise and self.training:
             noisy = zip(self.states, state, strict=True)
             state = [s + self.start_noise * torch.randn_like(s) if name in self.noisy else s for name, s in noisy]

@@ -85,3 +85,21 @@ def norm_before(norm: str | None, units: int, length: int | None) -> nn.Module:
 def norm_after(norm: str | None, units: int) -> nn.Module:
     """What ``norm`` puts on the output of a recurrence."""
     return SequenceNorm(units) if norm in ("after", "frame+after", "sequence+after") else nn.Identity()
+
+
+class BlockNorm(nn.Module):
+    """Layer normalisation of each of ``blocks`` equal parts of the units by itself, as the gates of a cell need it.
+
+    eps: 1e-3, as the layer normalisation of Ha et al.'s released cells.
+    bias: False leaves out the shift, for a cell that adds a bias of its own.
+    """
+
+    def __init__(self, blocks: int, units: int, *, eps: float = 1e-3, bias: bool = True) -> None:
+        super().__init__()
+        self.blocks, self.eps = blocks, eps
+        self.weight = nn.Parameter(torch.ones(blocks * units))
+        self.bias = nn.Parameter(torch.zeros(blocks * units)) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, blocks · units) -> the same shape."""
+        return F.group_norm(x, self.blocks, self.weight, self.bias, self.eps)

@@ -201,6 +201,7 @@ class Training:
     def _next_batch(self) -> tuple[Tensor, Tensor, Tensor | None]:
         size = self.settings.training.batch_size
         if self._batches is None:
+            self.network.on_epoch(self.epoch)
             self._batches = iter(
                 self.task.batches("train", size, seed=self.run.seed, epoch=self.epoch, start=self.position)
             )

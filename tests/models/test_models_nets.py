@@ -7,7 +7,8 @@ import models
 from models.registry import example, example_input
 from models.states import state_tensors
 
-every_model = pytest.mark.parametrize("name", models.names())
+STACKS = [name for name in models.names() if issubclass(models.registry.ZOO.entry(name).cls, models.Stack)]
+every_stack = pytest.mark.parametrize("name", STACKS)
 
 
 def in_lockstep(name, *sizes, **options):
@@ -16,7 +17,7 @@ def in_lockstep(name, *sizes, **options):
     return type("InLockstep", (models.Lockstep,), {"cell": cls.cell})(*sizes, **preset, **options)
 
 
-@every_model
+@every_stack
 @pytest.mark.parametrize("hidden_size", [8, [8, 5, 6]], ids=["one-width", "widths"])
 def test_lockstep_of_ordinary_cells_is_the_stack(name, hidden_size):
     options = {"length": 9, "seed": 0, "dtype": torch.float64}

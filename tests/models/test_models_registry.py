@@ -18,6 +18,8 @@ every_model = pytest.mark.parametrize(("name", "options"), VARIANTS, ids=IDS)
 
 
 def build(name, options, num_layers=2, **more):
+    if issubclass(models.registry.ZOO.entry(name).cls, models.Lockstep):
+        more.pop("norm", None)  # it takes none
     return example(name, 3, 8, num_layers, length=100, **{"seed": 0} | options | more)
 
 
@@ -27,6 +29,7 @@ def as_tuple(state):
 
 def test_the_zoo_has_the_families_of_the_paper():
     assert {"rnn-tanh", "rnn-relu", "irnn", "lstm", "gru", "indrnn", "durnn"} <= set(models.names())
+    assert {"hyperlstm", "hm-lstm", "mingru", "lru"} <= set(models.names())
 
 
 @every_model
@@ -51,6 +54,9 @@ def test_forward_and_backward(name, options, dtype, T, B, backend):
 @every_model
 def test_last_state_is_the_last_output_of_the_last_layer(name, options):
     net = build(name, options)
+    joins = getattr(type(net), "gather", models.Lockstep.gather) is not models.Lockstep.gather
+    if "h" not in net.state_names or joins:
+        pytest.skip("its output is no state")
     y, state = net(example_input(name, net, 7, 4))
     torch.testing.assert_close(as_tuple(state)[net.state_names.index("h")][-1], y[-1])
 
@@ -106,6 +112,9 @@ def test_construction_is_a_function_of_the_seed(name, options):
 @every_model
 @pytest.mark.parametrize("scale", [0.0, 1e-20, 1e6])
 def test_no_nan_for_zero_or_extreme_input(name, options, scale):
+    if scale == 0 and "layer_norm" in models.options(name):
+        # Units that are all equal leave a layer norm with a slope of 1/√eps at every step, which 100 steps multiply up.
+        options = options | {"layer_norm": False}
     net = build(name, options)
     x = example_input(name, net, 100, 3) * scale
     y, _ = net(x)
@@ -149,7 +158,7 @@ def test_parameter_groups_hold_every_parameter_once_and_decay_no_recurrence(name
     grouped = [*decayed["params"], *free["params"]]
     assert sorted(map(id, grouped)) == sorted(map(id, net.parameters()))
     names = {id(p): n.rsplit(".", 1)[1] for n, p in net.named_parameters()}
-    assert {names[id(p)] for p in decayed["params"]} <= {"W_in", "W_s", "W_ss", "W_ls"}
+    assert {names[id(p)] for p in decayed["params"]} <= {"W_in", "W_s", "W_ss", "W_ls", "C", "W_glu"}
 
 
 @every_model
@@ -164,6 +173,8 @@ def test_step_is_what_scan_computes(name, options):
     """Outputs, states and all gradients of the readable equations against those of the kernel."""
     net = build(name, options, num_layers=1, dtype=torch.float64)
     cell, x = net.cells[0], example_input(name, net, 9, 4)
+    if type(cell).scan is Cell.scan:
+        pytest.skip("its scan is the loop over its steps")
     torch.manual_seed(0)
     start = [torch.rand(4, width, dtype=torch.float64).requires_grad_() for width in cell.states.values()]
     with torch.no_grad():
@@ -206,13 +217,16 @@ def test_learned_start_begins_as_zeros_and_learns(name, options):
     plain, learned = build(name, options), build(name, options, start="learned")
     x = example_input(name, plain, 5, 3)
     assert torch.equal(plain(x)[0], learned(x)[0])
+    names = [state for state in plain.state_names if state not in learned.cells[0].unlearned]
     with torch.no_grad():
+        for parameter in learned.parameters():  # weights that start at 0 pass no gradient
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0)))
         for cell in learned.cells:
-            for state in cell.states:
+            for state in names:
                 getattr(cell, f"start_{state}").fill_(0.3)
     learned(x)[0].sum().backward()
     extra = {name for name, _ in learned.named_parameters()} - {name for name, _ in plain.named_parameters()}
-    assert extra == {f"layers.{layer}.start_{state}" for layer in (0, 1) for state in plain.state_names}
+    assert extra == {f"layers.{layer}.start_{state}" for layer in (0, 1) for state in names}
     assert all(learned.get_parameter(name).grad.any() for name in extra)
     assert not set(map(id, models.decayed_parameters(learned))) & {id(learned.get_parameter(name)) for name in extra}
 

@@ -55,10 +55,20 @@ def test_twenty_kills_leave_no_trace(tmp_path):
     assert outcome_of(resumed) == outcome_of(whole)
 
 
-def test_carried_state_survives_a_stop(tmp_path):
+CARRYING_MODELS = [
+    {"name": "lstm", "norm": "after", "dropout": 0.2},
+    {"name": "hyperlstm", "hyper_size": 5, "recurrent_dropout": 0.3, "input_dropout": 0.1, "output_dropout": 0.2},
+    {"name": "hm-lstm", "slope_growth": 0.5},  # a slope that every epoch changes
+    {"name": "mingru", "norm": "after", "dropout": 0.2},
+    {"name": "lru", "dropout": 0.2},
+]
+
+
+@pytest.mark.parametrize("model", CARRYING_MODELS, ids=lambda model: model["name"])
+def test_carried_state_survives_a_stop(model, tmp_path):
     changes = {
         "task": "carrying",
-        "model": {"name": "lstm", "hidden_size": 6, "num_layers": 2, "norm": "after", "dropout": 0.2},
+        "model": {"hidden_size": 6, "num_layers": 2} | model,
         "data": None,
         "input": {"name": "one-hot"},
         "schedule": {"name": "cosine"},
