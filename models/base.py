@@ -135,9 +135,16 @@ class Slot:
         return self.index == self.count - 1
 
     def matrix(self, rows: int, columns: int, init: str, argument: str = "init") -> nn.Parameter:
-        """A matrix filled by the initialiser called ``init``, which came from the option ``argument``."""
+        """A matrix filled by the initialiser called ``init``, which came from the option ``argument``.
+
+        An initialiser that ends in "/L" is divided by the length: a sum over the sequence then starts at order one.
+        """
         W = torch.empty(rows, columns)
-        initialise_(W, init, self.generator, argument)
+        initialise_(W, init.removesuffix("/L"), self.generator, argument)
+        if init.endswith("/L"):
+            if self.length is None:
+                raise ValueError(f"{argument}={init!r} is divided by the number of steps and needs length.")
+            W.div_(self.length)
         return nn.Parameter(W)
 
     def uniform(self, size: int, low: float, high: float) -> nn.Parameter:

@@ -178,3 +178,24 @@ def test_indrnn_plus_selection_is_a_two_layer_indrnn_but_for_the_selection():
     assert one.U.min() < 0, "the bound is on the absolute value"
     x = torch.randn(9, 4, 2, dtype=torch.float64)
     torch.testing.assert_close(ablation(x)[0], two(x)[0])
+
+
+def test_an_initialiser_may_be_divided_by_the_length():
+    for length in (10, 1000):
+        whole = models.DuRNN(2, 8, length=length, seed=0, W_s_init="kaiming").layers[0].W_s
+        part = models.DuRNN(2, 8, length=length, seed=0, W_s_init="kaiming/L").layers[0].W_s
+        torch.testing.assert_close(part * length, whole)
+    with pytest.raises(ValueError, match="W_in_init='glorot/L' is divided by the number of steps and needs length"):
+        models.LSTM(2, 8, W_in_init="glorot/L")
+    with pytest.raises(ValueError, match="W_in_init='glorott'"):
+        models.LSTM(2, 8, W_in_init="glorott/L")
+
+
+def test_first_output_of_durnn_is_of_order_one_at_any_length():
+    """W_s is divided by the length because the long half sums what the selection passes on."""
+    sizes = []
+    for length in (50, 500, 2000):
+        x = torch.rand(length, 4, 2, generator=torch.Generator().manual_seed(0))
+        net = models.DuRNN(2, 64, length=length, seed=0, W_s_init="kaiming/L")
+        sizes.append(net(x)[0][-1].abs().max().item())
+    assert all(0.01 < size < 10 for size in sizes), sizes
