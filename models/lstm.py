@@ -119,8 +119,8 @@ class LSTMCell(Cell):
         T, B, _ = u.shape
         self.begin(T, B)
         if self.drop_update.mask is not None:
-            dropped = F.pad(self.drop_update.mask, (0, 3 * self.hidden_size))  # (T, B, 4N), True in gates i alone
-            u = u.masked_fill(dropped, -torch.inf)  # σ(i) = 0 there
+            with torch.no_grad():  # the gradient is 0 there by itself, and u, which is large, need not be copied
+                u[..., : self.hidden_size].masked_fill_(self.drop_update.mask, -torch.inf)  # σ(i) = 0
         h0, c0 = state
         h, c_last = lstm_scan(u, self.W_rec, h0, c0, backend=self.backend)
         return h, (h[-1], c_last)
