@@ -24,7 +24,7 @@ from models.kernels import indrnn_scan, rnn_scan, select_scan
 from models.kernels.select.reference import min_max
 from models.nets import Stack
 from models.noise import TimeSharedDropout
-from models.norms import norm_after, norm_before
+from models.norms import FrameNorm, norm_after, norm_before
 from models.registry import register
 from models.states import LayerState
 
@@ -41,6 +41,10 @@ class DuRNNCell(Cell):
     short: "full", or "independent" for the ablation IndRNN + selection, "a two-layer IndRNN with the selection part
         before the second layer" (§V-A1): both halves then have IndRNN's bounds, |U| <= γ^(1/L).
     exact_minmax: False, since the paper multiplies by mm' element by element, holding min and max constant.
+    second_norm: "short": where norm has a place before the long half, it stands on h~, before the selection. "product"
+        puts it on W_s i_t, as "BN before recurrent neurons" (§V-C2) asks. i_t reads h_{t-1}, so this norm stands inside
+        the loop: it needs norm "frame" or "frame+after", whose statistics are those of one frame, since statistics over
+        the sequence would let h_t depend on later inputs. The long half then runs in the readable loop.
     W_in_init: "uniform-fan-in"; IndRNN's N(0, 0.001²), passed through two halves, starts too small to learn fast.
     W_rec_init: "orthogonal-0.9", all singular values equal and below δ: short memory, nothing to clip at step 0.
     W_ss_init, W_ls_init: "glorot" and "glorot-0.1"; mm ignores scale, so only their ratio matters, and a small W_ls
@@ -50,8 +54,7 @@ class DuRNNCell(Cell):
 
     W_ss and W_ls take no weight decay: mm ignores the scale of its argument, so decay would only let b_s take over.
     Of the shared options, dropout may be a pair (short half, long half); norm "after" normalises h~ and h, "frame" and
-    "sequence" normalise W_in x and h~ (statistics of W_s i_t would make the selection depend on the future), and
-    "sequence+after" adds a norm on h.
+    "sequence" normalise W_in x and what ``second_norm`` says, and "+after" adds a norm on h.
     """
 
     decayed = ("W_in", "W_s")
@@ -68,6 +71,7 @@ class DuRNNCell(Cell):
         selection: bool = True,
         short: str = "full",
         exact_minmax: bool = False,
+        second_norm: str = "short",
         W_in_init: str = "uniform-fan-in",
         W_rec_init: str = "orthogonal-0.9",
         W_ss_init: str = "glorot",
@@ -79,6 +83,10 @@ class DuRNNCell(Cell):
         super().__init__(slot, states={"h_short": N, "h": N})
         if short not in ("full", "independent"):
             raise ValueError(f"short={short!r} is not known; allowed are 'full' and 'independent'.")
+        if second_norm not in ("short", "product"):
+            raise ValueError(f"second_norm={second_norm!r} is not known; allowed are 'short' and 'product'.")
+        if second_norm == "product" and slot.norm not in ("frame", "frame+after"):
+            raise ValueError(f"second_norm='product' needs norm 'frame' or 'frame+after', not {slot.norm!r}.")
         if delta is not None and not 0 < delta <= 1:
             raise ValueError(f"delta={delta!r} is not in (0, 1].")
         if not 0 <= b_thre_init <= 1:
@@ -105,27 +113,41 @@ class DuRNNCell(Cell):
         self.U = slot.uniform(N, self.u_min, self.u_max)
         self.b_long = nn.Parameter(torch.zeros(N))
 
-        # After the short activation is also before the long recurrence, so every kind of norm has one place there.
-        between = norm_before(slot.norm, N, slot.length)
-        self.between = norm_after(slot.norm, N) if isinstance(between, nn.Identity) else between
+        self.between: nn.Module = nn.Identity()
+        self.norm_product: nn.Module = nn.Identity()
+        before_long = norm_before(slot.norm, N, slot.length)
+        if second_norm == "product":
+            self.norm_product = before_long
+        else:
+            # After the short activation is also before the long recurrence, so every kind of norm has one place there.
+            self.between = norm_after(slot.norm, N) if isinstance(before_long, nn.Identity) else before_long
         self.dropout_short = TimeSharedDropout(slot.dropout[0])
 
     def project(self, x: Tensor) -> Tensor:
         return self.affine(x, self.W_in, self.b_short)
 
     def step(self, u_t: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
-        """One step without normalisation and dropout, the equations in their order; u_t is W_in x_t + b_short."""
+        """One step, the equations in their order; u_t is W_in x_t + b_short. Of normalisation and dropout it has only
+        what stands inside the recurrence, the norm of W_s i_t."""
         h_short, h = state  # each (B, N)
         recurrent = h_short @ self.W_rec.T if self.short == "full" else self.U_short * h_short
         h_short = torch.relu(u_t + recurrent)  # (1)
-        i = self.select(h_short, h) * h_short if self.selection else h_short  # (2)
-        h = torch.relu(i @ self.W_s.T + self.U * h + self.b_long)  # (3)
+        h = self.step_long(h_short, h)
         return h, (h_short, h)
+
+    def step_long(self, h_short: Tensor, h: Tensor) -> Tensor:
+        """h_t from h~_t and h_{t-1}, each (B, N)."""
+        i = self.select(h_short, h) * h_short if self.selection else h_short  # (2)
+        return torch.relu(self.norm_product(i @ self.W_s.T) + self.U * h + self.b_long)  # (3)
 
     def select(self, h_short: Tensor, h: Tensor) -> Tensor:
         """``S_t`` from the new short-term and the previous long-term memory, each (B, N)."""
         v = h_short.detach() @ self.W_ss.T + h.detach() @ self.W_ls.T + self.b_s
         return torch.relu(min_max(v, self.exact_minmax) - self.b_thre)  # (4), (5)
+
+    def begin(self, T: int, B: int) -> None:
+        if isinstance(self.norm_product, FrameNorm):
+            self.norm_product.begin(T, B)
 
     def scan(self, u: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
         h_short = self.scan_short(u, state[0])
@@ -142,7 +164,18 @@ class DuRNNCell(Cell):
         """All h from (4), (5), (2), (3): (T, B, N) and (B, N) -> (T, B, N)."""
         passed = self.dropout_short(self.between(h_short))  # (T, B, N)
         if not self.selection:
-            return indrnn_scan(F.linear(passed, self.W_s, self.b_long), self.U, h, backend=self.backend)
+            if isinstance(self.norm_product, FrameNorm):
+                u = self.norm_product(F.linear(passed, self.W_s)) + self.b_long
+            else:
+                u = F.linear(passed, self.W_s, self.b_long)
+            return indrnn_scan(u, self.U, h, backend=self.backend)
+        if isinstance(self.norm_product, FrameNorm):
+            self.begin(passed.shape[0], passed.shape[1])
+            outputs = []
+            for passed_t in passed:
+                h = self.step_long(passed_t, h)
+                outputs.append(h)
+            return torch.stack(outputs)
         return select_scan(
             passed, self.W_ss, self.b_s, self.W_ls, self.W_s, self.U, self.b_thre, self.b_long, h,
             exact_minmax=self.exact_minmax, backend=self.backend,

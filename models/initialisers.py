@@ -32,12 +32,29 @@ def _orthogonal(gain: float) -> Initialiser:
     )(W)
 
 
+def _orthogonal_whole(W: Tensor, generator: Generator | None) -> Tensor:
+    return nn.init.orthogonal_(W, generator=generator)
+
+
+def _identity_candidate(W: Tensor, generator: Generator | None) -> Tensor:
+    """An LSTM's recurrent matrix, gates i, f, g, o: g starts as the identity, the others are orthogonal as one."""
+    N = W.shape[1]
+    if W.shape[0] != 4 * N:
+        raise ValueError(f"identity-candidate is for matrices (4 N, N) of four gates, not for {tuple(W.shape)}.")
+    gates = nn.init.orthogonal_(torch.empty(3 * N, N), generator=generator)
+    W[: 2 * N], W[3 * N :] = gates[: 2 * N], gates[2 * N :]
+    nn.init.eye_(W[2 * N : 3 * N])
+    return W
+
+
 INITIALISERS: dict[str, Initialiser] = {
     "zeros": lambda W, generator: nn.init.zeros_(W),
     "identity": lambda W, generator: _per_square_block(nn.init.eye_)(W),
     "orthogonal": _orthogonal(1.0),
     "orthogonal-0.9": _orthogonal(0.9),
     "orthogonal-0.5": _orthogonal(0.5),
+    "orthogonal-whole": _orthogonal_whole,
+    "identity-candidate": _identity_candidate,
     "glorot": lambda W, generator: nn.init.xavier_uniform_(W, generator=generator),
     "glorot-0.1": lambda W, generator: nn.init.xavier_uniform_(W, gain=0.1, generator=generator),
     "kaiming": _kaiming(0.0),

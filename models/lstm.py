@@ -1,25 +1,46 @@
-"""LSTM with gates in torch's order i, f, g, o and one bias."""
+"""LSTM with gates in torch's order i, f, g, o and one bias, and its forms with noise and normalisation inside."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.base import Cell, Slot
 from models.kernels import lstm_scan
 from models.nets import Stack
+from models.noise import PER, UpdateDropout, Zoneout, check_probability
+from models.norms import FrameNorm
 from models.registry import register
 from models.states import LayerState
 
+RECURRENT_NORMS = (None, "batch")
+
 
 class LSTMCell(Cell):
-    """``[i f g o] = W_in x_t + W_rec h_{t-1} + b``, ``c_t = σ(f) c_{t-1} + σ(i) tanh(g)``, ``h_t = σ(o) tanh(c_t)``.
+    """``[i f g o] = N_x(W_in x_t) + N_h(W_rec h_{t-1}) + b``, ``c~_t = σ(f) c_{t-1} + m_t σ(i) tanh(g)``,
+    ``h~_t = σ(o) tanh(N_c(c~_t))``, ``c_t = d_c c_{t-1} + (1 − d_c) c~_t``, ``h_t = d_h h_{t-1} + (1 − d_h) h~_t``;
+    without options N is the identity, m = 1 and d = 0.
 
     Options, with the reason for each default:
 
     W_in_init: "glorot", as the LSTM behind Table I (Arjovsky et al. 2016).
     W_rec_init: "orthogonal" per gate, as Cooijmans et al. 2017.
     forget_bias: 1, without which 784 steps are not learned.
+    zoneout: probabilities (cell, hidden) of d_c = 1 and d_h = 1 for each unit, step and sample; evaluation puts them in
+        the place of d (Krueger et al. 2017).
+    recurrent_dropout: probability of m_t = 0 for each unit and sample; evaluation puts 1 − p in the place of m_t
+        (Semeniuta et al. 2016, whose code does not scale in training).
+    recurrent_dropout_per: "step", a fresh m_t at each step, or "sequence", one that holds over time.
+    recurrent_norm: None, or "batch" for N_x, N_h and N_c with statistics per time step (Cooijmans et al. 2017); N_c
+        alone has a shift. Needs ``length``, past which evaluation reuses the last statistics.
+    recurrent_norm_scale: 0.1, where the scales start; at 1 the gradient of tanh vanishes.
+    recurrent_norm_momentum: 0.01, the weight of a batch in the running statistics, as Cooijmans' release on MNIST.
+
+    Zoneout, recurrent_norm and the evaluation of recurrent_dropout run in the readable loop, whatever the backend.
     """
 
     decayed = ("W_in",)
@@ -31,6 +52,12 @@ class LSTMCell(Cell):
         W_in_init: str = "glorot",
         W_rec_init: str = "orthogonal",
         forget_bias: float = 1.0,
+        zoneout: Sequence[float] = (0.0, 0.0),
+        recurrent_dropout: float = 0.0,
+        recurrent_dropout_per: str = "step",
+        recurrent_norm: str | None = None,
+        recurrent_norm_scale: float = 0.1,
+        recurrent_norm_momentum: float = 0.01,
     ) -> None:
         N = slot.hidden_size
         super().__init__(slot, states={"h": N, "c": N}, projected=4 * N)
@@ -40,20 +67,69 @@ class LSTMCell(Cell):
         with torch.no_grad():
             self.b[N : 2 * N] = forget_bias
 
+        if not isinstance(zoneout, tuple | list) or len(zoneout) != 2:
+            raise ValueError(f"zoneout={zoneout!r} is not a pair (cell, hidden) of probabilities.")
+        if recurrent_dropout_per not in PER:
+            raise ValueError(
+                f"recurrent_dropout_per={recurrent_dropout_per!r} is not known; allowed are 'step' and 'sequence'."
+            )
+        z_c, z_h = (check_probability("zoneout", z, one=True) for z in zoneout)
+        p = check_probability("recurrent_dropout", recurrent_dropout)
+        self.zone_c, self.zone_h = Zoneout(z_c, N), Zoneout(z_h, N)
+        self.drop_update = UpdateDropout(p, N, recurrent_dropout_per)
+        self.recurrent_norm = recurrent_norm
+        self.norm_c: nn.Module = nn.Identity()
+        if recurrent_norm not in RECURRENT_NORMS:
+            raise ValueError(f"recurrent_norm={recurrent_norm!r} is not known; allowed are None and 'batch'.")
+        if recurrent_norm == "batch":
+            if not isinstance(self.before, nn.Identity):
+                raise ValueError(f"recurrent_norm normalises W_in x itself and does not go with norm={slot.norm!r}.")
+            if slot.length is None:
+                raise ValueError("recurrent_norm='batch' keeps statistics per time step and needs length.")
+            momentum = check_probability("recurrent_norm_momentum", recurrent_norm_momentum, one=True)
+            norm = partial(FrameNorm, length=slot.length, scale=recurrent_norm_scale, momentum=momentum)
+            self.norm_x, self.norm_h = norm(4 * N, shift=False), norm(4 * N, shift=False)  # b is the shift of both
+            self.norm_c = norm(N)
+
     def project(self, x: Tensor) -> Tensor:
+        if self.recurrent_norm:
+            return F.linear(x, self.W_in)  # normalised in the step, which takes less memory and time
         return self.affine(x, self.W_in, self.b)
+
+    def begin(self, T: int, B: int) -> None:
+        for noise in (self.zone_c, self.zone_h, self.drop_update):
+            noise.begin(T, B, self.W_rec.device)
+        for norm in (self.norm_x, self.norm_h, self.norm_c) if self.recurrent_norm else ():
+            norm.begin(T, B)  # type: ignore[operator]
 
     def step(self, u_t: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
         h, c = state  # each (B, N)
-        i, f, g, o = (u_t + h @ self.W_rec.T).chunk(4, dim=-1)  # each (B, N)
-        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-        h = torch.sigmoid(o) * torch.tanh(c)
+        v_t = h @ self.W_rec.T  # (B, 4N)
+        if self.recurrent_norm:
+            u_t, v_t = self.norm_x(u_t) + self.b, self.norm_h(v_t)
+        i, f, g, o = (u_t + v_t).chunk(4, dim=-1)  # each (B, N)
+        c_new = torch.sigmoid(f) * c + self.drop_update(torch.sigmoid(i) * torch.tanh(g))
+        h_new = torch.sigmoid(o) * torch.tanh(self.norm_c(c_new))
+        c, h = self.zone_c(c, c_new), self.zone_h(h, h_new)
         return h, (h, c)
 
     def scan(self, u: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
+        if self._needs_loop():
+            return super().scan(u, state)
+        T, B, _ = u.shape
+        self.begin(T, B)
+        if self.drop_update.mask is not None:
+            with torch.no_grad():  # the gradient is 0 there by itself, and u, which is large, need not be copied
+                u[..., : self.hidden_size].masked_fill_(self.drop_update.mask, -torch.inf)  # σ(i) = 0
         h0, c0 = state
         h, c_last = lstm_scan(u, self.W_rec, h0, c0, backend=self.backend)
         return h, (h[-1], c_last)
+
+    def _needs_loop(self) -> bool:
+        """Whether an option is on that ``lstm_scan`` does not know."""
+        zones = self.zone_c.p > 0 or self.zone_h.p > 0
+        scaled = self.drop_update.p > 0 and not self.drop_update.training
+        return zones or scaled or self.recurrent_norm is not None
 
 
 @register("lstm", paper="Hochreiter, Schmidhuber 1997")

@@ -24,31 +24,58 @@ class SequenceNorm(nn.BatchNorm1d):
 class FrameNorm(nn.modules.batchnorm._BatchNorm):
     """Batch normalisation with a mean and variance per unit and time step; scale and shift are shared over time.
 
-    Steps past ``length`` reuse the statistics of the last step in evaluation and are refused in training.
+    Takes a whole sequence (T, B, N); inside a recurrence, ``begin`` before the first step and then frame by frame,
+    (B, N). Steps past ``length`` reuse the statistics of the last step in evaluation and are refused in training.
+
+    scale: where the scale starts, for all units. shift: False for none.
     """
 
-    def __init__(self, units: int, length: int) -> None:
-        super().__init__(length * units, affine=False)
+    def __init__(
+        self, units: int, length: int, *, scale: float = 1.0, shift: bool = True, momentum: float = 0.1
+    ) -> None:
+        super().__init__(length * units, affine=False, momentum=momentum)
         self.units, self.length = units, length
-        self.weight = nn.Parameter(torch.ones(units))
-        self.bias = nn.Parameter(torch.zeros(units))
+        self.weight = nn.Parameter(torch.full((units,), float(scale)))
+        if shift:
+            self.bias = nn.Parameter(torch.zeros(units))
+        self._step: int | None = None  # of the next frame
+        self._momentum = 0.0  # of the sequence that has begun
 
     def forward(self, x: Tensor) -> Tensor:
+        return self._frame(x) if x.dim() == 2 else self._sequence(x)
+
+    def begin(self, T: int, B: int) -> None:
+        """Called before the first of T frames (B, N)."""
+        self._step = 0
+        if self.training:
+            self._momentum = self._count(T, B)
+
+    def _frame(self, x: Tensor) -> Tensor:
+        if self._step is None:
+            raise RuntimeError("FrameNorm does not know which frame this is; call begin(T, B) before the first one.")
+        N, slot = self.units, min(self._step, self.length - 1)
+        self._step += 1
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        return F.batch_norm(
+            x,
+            self.running_mean[slot * N : (slot + 1) * N],
+            self.running_var[slot * N : (slot + 1) * N],
+            self.weight,
+            self.bias,
+            training=self.training,
+            momentum=self._momentum,
+            eps=self.eps,
+        )
+
+    def _sequence(self, x: Tensor) -> Tensor:
         T, B, N = x.shape
         if not self.training:
             mean, var = (_per_step(s, T, N) for s in (self.running_mean, self.running_var))  # (T, 1, N)
-            return (x - mean) * torch.rsqrt(var + self.eps) * self.weight + self.bias
-        if self.length < T:
-            raise ValueError(
-                f"FrameNorm was built for length={self.length} steps and got {T}; build the model with length={T}."
-            )
-        if B == 1:
-            raise ValueError("FrameNorm cannot train on a batch of one sample; give a larger batch.")
+            return self._affine((x - mean) * torch.rsqrt(var + self.eps))
+        momentum = self._count(T, B)
         assert self.running_mean is not None
         assert self.running_var is not None
-        assert self.num_batches_tracked is not None
-        self.num_batches_tracked.add_(1)
-        momentum = self.momentum if self.momentum is not None else 1.0 / float(self.num_batches_tracked)
         frames = x.transpose(0, 1).reshape(B, T * N)
         normed = F.batch_norm(
             frames,
@@ -58,7 +85,23 @@ class FrameNorm(nn.modules.batchnorm._BatchNorm):
             momentum=momentum,
             eps=self.eps,
         )
-        return normed.view(B, T, N).transpose(0, 1) * self.weight + self.bias
+        return self._affine(normed.view(B, T, N).transpose(0, 1))
+
+    def _affine(self, normed: Tensor) -> Tensor:
+        scaled = normed * self.weight
+        return scaled if self.bias is None else scaled + self.bias
+
+    def _count(self, T: int, B: int) -> float:
+        """Count a training batch, and give the weight of its statistics in the running ones."""
+        if self.length < T:
+            raise ValueError(
+                f"FrameNorm was built for length={self.length} steps and got {T}; build the model with length={T}."
+            )
+        if B == 1:
+            raise ValueError("FrameNorm cannot train on a batch of one sample; give a larger batch.")
+        assert self.num_batches_tracked is not None
+        self.num_batches_tracked.add_(1)
+        return self.momentum if self.momentum is not None else 1.0 / float(self.num_batches_tracked)
 
     def _check_input_dim(self, input: Tensor) -> None:
         pass

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import tasks
+from models.base import Cell
 from models.states import State, detach
 from reproduce.train.network import Network
 
@@ -22,8 +23,10 @@ def norms_of(network: nn.Module) -> list[Any]:
 def reestimate_statistics(network: Network, task: Any, batch_size: int, count: int, device: Any) -> None:
     """Running statistics become the plain average over ``count`` training batches under the present weights.
 
-    Running averages lag behind the weights by many updates, which after a long ReLU recurrence is far. Dropout is
-    off and no random number is drawn, so that an evaluation leaves no trace in the training that follows.
+    Running averages lag behind the weights by many updates, which after a long ReLU recurrence is far. Dropout and
+    zoneout are off. Noise on the initial state stays on, from a generator of its own, so that an evaluation leaves no
+    trace in the training that follows: where all samples begin with the same inputs, a norm inside the recurrence has
+    no other variance to measure, and the weights have learned with it.
     """
     norms = norms_of(network)
     if not norms or count == 0:
@@ -34,13 +37,18 @@ def reestimate_statistics(network: Network, task: Any, batch_size: int, count: i
         m.reset_running_stats()
         m.momentum = None  # torch's cumulative average
         m.train()
+    for cell in network.modules():
+        if isinstance(cell, Cell) and cell.start_noise:
+            cell.training = True  # the cell itself, not the noise inside it
     state: State | None = None
     total = min(count, task.batches_per_epoch("train", batch_size) or count)
-    for number, batch in enumerate(task.batches("train", batch_size, seed=STATISTICS_SEED, epoch=0)):
-        if number == total:
-            break
-        x, _, mask = on_device(batch, device)
-        _, state = network(x, state if task.carries_state else None, mask)
+    with torch.random.fork_rng(devices=[device] if torch.device(device).type == "cuda" else []):
+        torch.manual_seed(STATISTICS_SEED)
+        for number, batch in enumerate(task.batches("train", batch_size, seed=STATISTICS_SEED, epoch=0)):
+            if number == total:
+                break
+            x, _, mask = on_device(batch, device)
+            _, state = network(x, state if task.carries_state else None, mask)
     for m, momentum in zip(norms, momenta, strict=True):
         m.momentum = momentum
     network.eval()

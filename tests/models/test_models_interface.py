@@ -118,3 +118,14 @@ def test_bad_input_gets_one_clear_sentence(x, state, message):
     with pytest.raises(ValueError, match=message) as error:
         models.DuRNN(2, 4, length=5)(x, state)
     assert "\n" not in str(error.value)
+
+
+def test_orthogonal_as_a_whole_and_identity_in_the_candidate():
+    layer = models.LSTM(3, 8, seed=0, W_in_init="orthogonal-whole", W_rec_init="identity-candidate").layers[0]
+    torch.testing.assert_close(layer.W_in.T @ layer.W_in, torch.eye(3), rtol=0, atol=1e-5)
+    i_f, g, o = layer.W_rec[:16], layer.W_rec[16:24], layer.W_rec[24:]
+    assert torch.equal(g, torch.eye(8))
+    others = torch.cat([i_f, o])
+    torch.testing.assert_close(others.T @ others, torch.eye(8), rtol=0, atol=1e-5)
+    with pytest.raises(ValueError, match=r"identity-candidate is for matrices \(4 N, N\)"):
+        models.RNN(2, 4, W_rec_init="identity-candidate")

@@ -2,7 +2,8 @@ import pytest
 import torch
 
 import models
-from models.noise import TimeSharedDropout
+from models.noise import StepNoise, TimeSharedDropout, UpdateDropout, Zoneout, bernoulli
+from models.norms import FrameNorm
 
 
 def test_dropout_keeps_one_mask_over_time_and_scales():
@@ -22,3 +23,64 @@ def test_dropout_is_the_identity_in_evaluation():
 def test_durnn_drops_each_half_at_its_own_rate():
     layer = models.DuRNN(2, 4, length=5, dropout=(0.3, 0.25)).layers[0]
     assert (layer.dropout_short.p, layer.dropout.p) == (0.3, 0.25)
+
+
+@pytest.mark.parametrize("p", [0.05, 0.15, 0.5, 0.95])
+def test_masks_are_independent_over_steps_samples_and_units(p):
+    torch.manual_seed(0)
+    noise = StepNoise(p, 40)
+    noise.begin(30, 50)
+    mask = noise.mask.double()
+    assert mask.mean().item() == pytest.approx(p, abs=0.01)
+    spread = (p * (1 - p)) ** 0.5
+    for axes, count in (((1, 2), 2000), ((0, 2), 1200), ((0, 1), 1500)):  # each step, each sample, each unit
+        assert (mask.mean(axes) - p).abs().max() < 5 * spread / count**0.5
+    for shifted in (mask.roll(1, 0), mask.roll(1, 1), mask.roll(1, 2)):
+        correlation = ((mask - p) * (shifted - p)).mean() / spread**2
+        assert abs(correlation) < 5 / mask.numel() ** 0.5
+
+
+def test_a_mask_per_sequence_is_constant_over_time_alone():
+    torch.manual_seed(0)
+    noise = StepNoise(0.5, 40, "sequence")
+    noise.begin(30, 50)
+    assert torch.equal(noise.mask, noise.mask[:1].expand(30, 50, 40))
+    assert not torch.equal(noise.mask[0, 0], noise.mask[0, 1])
+    assert torch.equal(noise.next_mask(), noise.next_mask())
+
+
+@pytest.mark.parametrize("p", [1e-9, 0.15, 1.0])
+def test_bernoulli_has_its_probability_for_odd_shapes_too(p):
+    torch.manual_seed(0)
+    drawn = bernoulli((7, 1001, 3), p)
+    assert drawn.shape == (7, 1001, 3)
+    assert drawn.dtype == torch.bool
+    assert drawn.double().mean().item() == pytest.approx(p, abs=0.01 if p < 1 else 0)
+
+
+def test_noise_that_is_off_draws_nothing():
+    before = torch.get_rng_state()
+    for noise in (StepNoise(0.0, 3), StepNoise(0.5, 3).eval()):
+        noise.begin(4, 2)
+        assert noise.mask is None
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_step_before_the_beginning_is_refused():
+    with pytest.raises(RuntimeError, match=r"Zoneout has no mask; call begin\(T, B\)"):
+        Zoneout(0.5, 3)(torch.zeros(2, 3), torch.ones(2, 3))
+    with pytest.raises(RuntimeError, match="does not know which frame"):
+        FrameNorm(3, 4)(torch.zeros(2, 3))
+
+
+def test_a_step_of_each_noise():
+    old, new = torch.zeros(2, 3), torch.ones(2, 3)
+    zone, drop = Zoneout(0.25, 3), UpdateDropout(0.25, 3)
+    for noise in (zone, drop):
+        noise.begin(1, 2)
+        noise.mask = torch.tensor([[True, False, False], [False, True, False]]).expand(1, 2, 3)
+    expected = torch.tensor([[0.0, 1, 1], [1, 0, 1]])
+    assert torch.equal(zone(old, new), expected)
+    assert torch.equal(drop(new), expected), "nothing is scaled in training"
+    assert torch.equal(zone.eval()(old, new), torch.full((2, 3), 0.75))
+    assert torch.equal(drop.eval()(new), torch.full((2, 3), 0.75))

@@ -74,3 +74,33 @@ def test_norm_after_acts_on_outputs_and_not_on_states():
     y_normed, state_normed = normed(x)
     assert torch.equal(state, state_normed)
     torch.testing.assert_close(y_normed, SequenceNorm(6)(y))
+
+
+def test_frame_by_frame_is_the_whole_sequence():
+    torch.manual_seed(0)
+    whole, frames = FrameNorm(3, 5, scale=0.1).double(), FrameNorm(3, 5, scale=0.1).double()
+    for _ in range(2):
+        x = torch.randn(4, 6, 3, dtype=torch.float64) * 3 + 1
+        frames.begin(4, 6)
+        torch.testing.assert_close(torch.stack([frames(x_t) for x_t in x]), whole(x))
+    torch.testing.assert_close(frames.state_dict(), whole.state_dict())
+    x = torch.randn(7, 2, 3, dtype=torch.float64)
+    whole.eval()
+    frames.eval().begin(7, 2)
+    torch.testing.assert_close(torch.stack([frames(x_t) for x_t in x]), whole(x))
+
+
+def test_frame_by_frame_refuses_what_the_whole_sequence_refuses():
+    with pytest.raises(ValueError, match="batch of one"):
+        FrameNorm(3, 5).begin(5, 1)
+    with pytest.raises(ValueError, match="length=5 steps and got 6"):
+        FrameNorm(3, 5).begin(6, 2)
+
+
+def test_a_norm_without_shift_has_none():
+    norm = FrameNorm(3, 5, scale=0.5, shift=False, momentum=0.2)
+    assert [name for name, _ in norm.named_parameters()] == ["weight"]
+    assert norm.momentum == 0.2
+    torch.testing.assert_close(
+        norm(torch.randn(5, 50, 3)).var(1, unbiased=False), torch.full((5, 3), 0.25), atol=1e-3, rtol=0
+    )
