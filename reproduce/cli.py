@@ -25,6 +25,7 @@ from reproduce.plan.recipe import Budget
 from reproduce.plan.runs import ROOT, Run, plan
 from reproduce.report import records
 from reproduce.report.estimates import time_left
+from reproduce.start import INTERRUPTED
 from reproduce.train import checkpoint
 from reproduce.train.loop import finished_record
 from reproduce.train.outcome import SAID, Place
@@ -82,7 +83,7 @@ class Arguments:
 
 
 def main(name: str, argv: list[str] | None = None) -> None:
-    """Entry point of the scripts: errors that the user can mend are one sentence and exit code 2."""
+    """The command: errors that the user can mend are one sentence and exit code 2, Ctrl-C is one and exit code 130."""
     experiment = EXPERIMENTS[name]
     about = (getattr(sys.modules.get("__main__"), "__doc__", None) or "").strip()
     arguments = tyro.cli(
@@ -98,6 +99,13 @@ def main(name: str, argv: list[str] | None = None) -> None:
     except ValueError as error:
         say(Console(stderr=True), str(error), "red")
         sys.exit(2)
+    except OSError as error:
+        what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
+        say(Console(stderr=True), f"a file could not be used: {what}", "red")
+        sys.exit(1)
+    except KeyboardInterrupt:
+        say(Console(stderr=True), INTERRUPTED, "red")
+        sys.exit(130)
 
 
 def examples(experiment: Experiment) -> str:

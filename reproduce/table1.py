@@ -8,7 +8,7 @@ from pathlib import Path
 if not __package__:  # started as a script: find the checkout, so that no installation is needed
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from reproduce import cli
+from reproduce.start import main
 
 if __name__ == "__main__":
-    cli.main("table1")
+    main("table1")

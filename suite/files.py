@@ -15,11 +15,19 @@ def cache_folder() -> Path:
     """``$DURNN_CACHE``, else ``~/.cache/durnn-suite``; for a user without a home, a folder of theirs under /tmp."""
     given = os.environ.get("DURNN_CACHE")
     if given:
-        return Path(given).expanduser().absolute()
+        return expanded(given).absolute()
     try:
         return Path.home() / ".cache" / "durnn-suite"
     except RuntimeError:
         return Path(tempfile.gettempdir()) / f"durnn-suite-{os.getuid()}"
+
+
+def expanded(path: str | Path) -> Path:
+    """The path with ``~`` and ``~user`` replaced by a home folder; ValueError if there is no such home."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise ValueError(f"{path}: there is no home folder to put in the place of ~; write the path out") from None
 
 
 def write_atomic(path: Path, data: bytes) -> None:

@@ -73,7 +73,7 @@ def commit(root: Path, *watched: str) -> tuple[str, bool]:
     try:
         head = _git(root, "rev-parse", "HEAD")
         return head, bool(_git(root, "status", "--porcelain", "--untracked-files=no", "--", *watched))
-    except (OSError, subprocess.SubprocessError):
+    except (OSError, UnicodeError, subprocess.SubprocessError):
         return "unknown", True
 
 

@@ -7,12 +7,13 @@ for batch in task.batches("train", batch_size=32, seed=0, epoch=3):
 """
 
 from tasks.base import IGNORE, Batch, Meter, SampledTask, Task, unpack
-from tasks.download import DataError, ExplicitSourceError
+from tasks.download import CacheError, DataError, ExplicitSourceError
 from tasks.registry import build, names, options, register, standin_of, stands_in_for
 
 __all__ = [
     "IGNORE",
     "Batch",
+    "CacheError",
     "DataError",
     "ExplicitSourceError",
     "Meter",

@@ -12,11 +12,12 @@ from filelock import FileLock
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
 
-from suite.files import cache_folder, sha256, write_atomic
+from suite.files import cache_folder, expanded, sha256, write_atomic
 from tasks.sources import DataSet, File, UnavailableError, data_set, read_local
 
 _SCRATCH = ".fetch-"  # prefix of folders that a killed process may leave behind
 _PARTS = ".*.part"  # what it may leave of a file
+_ROOM = 2  # times the size of a data set: what a source delivers, and what is kept
 
 
 class DataError(RuntimeError):
@@ -25,6 +26,10 @@ class DataError(RuntimeError):
 
 class ExplicitSourceError(DataError):
     """Data that somebody named cannot be used, so that nothing else may be used in its place."""
+
+
+class CacheError(DataError):
+    """The cache folder cannot take data that could be had elsewhere, so that nothing may be used in its place."""
 
 
 def data_cache() -> Path:
@@ -46,6 +51,8 @@ def load(name: str, folder: str | Path | None = None) -> dict[str, bytes]:
         if local is None:
             reasons.append((label, "not set"))
             continue
+        if not local.is_dir():
+            raise ExplicitSourceError(f"{label}: {local} is not a folder.")
         try:
             return _read_folder(wanted, local)
         except UnavailableError as reason:
@@ -69,9 +76,9 @@ def load(name: str, folder: str | Path | None = None) -> dict[str, bytes]:
 
 def _local_folders(folder: str | Path | None) -> Iterator[tuple[str, Path | None]]:
     if folder is not None:
-        yield "folder argument", Path(folder).expanduser()
+        yield "folder argument", expanded(folder)
     environment = os.environ.get("DURNN_DATA")
-    yield "DURNN_DATA folder", Path(environment).expanduser() if environment else None
+    yield "DURNN_DATA folder", expanded(environment) if environment else None
 
 
 def _read_folder(wanted: DataSet, folder: Path) -> dict[str, bytes]:
@@ -108,17 +115,20 @@ def _read_cache(wanted: DataSet) -> dict[str, bytes] | None:
 def _writable(wanted: DataSet) -> Iterator[Path]:
     """The data set's folder in the cache, with its lock held; what killed processes left there is removed."""
     home = data_cache() / wanted.name
+    size = sum(file.size for file in wanted.files)
     try:
         home.mkdir(parents=True, exist_ok=True)
         with FileLock(home / ".lock"):
             for leftover in (*home.glob(f"{_SCRATCH}*"), *home.glob(_PARTS)):
                 shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
+            if shutil.disk_usage(home).free < _ROOM * size:  # a package client would only say that it failed
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             yield home
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        megabytes = -(-sum(file.size for file in wanted.files) // 1_000_000)
+        megabytes = -(-_ROOM * size // 1_000_000)
         what = f"the disk is full ({megabytes} MB are needed)" if full else f"{error.strerror or error}"
-        raise DataError(
+        raise CacheError(
             f"{wanted.title} cannot be kept in {home}: {what}. Make room or give the folder write permission, set"
             " DURNN_CACHE to another folder, or set DURNN_DATA to a folder that already holds the files."
         ) from error

@@ -13,6 +13,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
@@ -75,9 +76,7 @@ class LocalProcesses:
                     event = ready.recv()
                 except (EOFError, OSError):
                     process.join()
-                    event = Outcome(
-                        "failed", message=f"its process ended with code {process.exitcode}; run again to continue"
-                    )
+                    event = _ended(process.exitcode, stop)
                 watch(run, event)
                 if isinstance(event, Outcome):
                     del active[ready]
@@ -91,15 +90,40 @@ class LocalProcesses:
         context = mp.get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=_child, args=(theirs, place), daemon=True)
-        process.start()
+        with _signals_held_back():
+            process.start()
         theirs.close()
         return ours, process
 
 
+def _heeded() -> list[signal.Signals]:
+    """The signals to act on: all but the hang-up that ``nohup`` has switched off."""
+    return [number for number in SIGNALS if (number, signal.getsignal(number)) != (signal.SIGHUP, signal.SIG_IGN)]
+
+
+@contextmanager
+def _signals_held_back() -> Iterator[None]:
+    """A process that is started meanwhile hears of signals only once it can act on them; none is lost."""
+    resource_tracker.ensure_running()  # starting it would let signals through
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _ended(code: int | None, stop: Stop) -> Outcome:
+    """The outcome of a run whose process is gone."""
+    if stop.reason and code == 0:
+        return Outcome("unfinished", stop.reason, "stopped before it began")
+    return Outcome("failed", message=f"its process ended with code {code}; run again to continue")
+
+
 def _child(connection: Connection, place: Place) -> None:
     stop = Stop()
-    for number in SIGNALS:
+    for number in _heeded():
         signal.signal(number, lambda *_: setattr(stop, "reason", "interrupted"))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
     def send(event: Event) -> None:
         try:
@@ -122,7 +146,7 @@ def _attempt(run: Run, place: Place, report: Callable[[Progress], None], stop: S
     except Exception as error:
         details = checkpoint.note_failure(run.folder(place.runs), traceback.format_exc())
         first = (str(error).splitlines() or [""])[0]
-        return Outcome("failed", message=f"{type(error).__name__}: {first} (details in {details})")
+        return Outcome("failed", message=f"{type(error).__name__}: {first} ({details})")
 
 
 @contextmanager
@@ -138,7 +162,7 @@ def stopping_on_signals() -> Iterator[Stop]:
             raise KeyboardInterrupt
         stop.reason = "interrupted"
 
-    before = {number: signal.signal(number, handle) for number in SIGNALS}
+    before = {number: signal.signal(number, handle) for number in _heeded()}
     try:
         yield stop
     finally:

@@ -15,6 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 SCHEMA = 2
 """Version of the meaning of parts and of the defaults behind them; part of every run's identity."""
 
+MOST_UNITS = 10**6
+
 
 class Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -38,6 +40,13 @@ class Model(Named):
     shared = frozenset({"norm", "dropout"})
     hidden_size: int | list[int] = Field(description="units of each layer, or one number per layer")
     num_layers: int = Field(gt=0)
+
+    @field_validator("hidden_size")
+    @classmethod
+    def _units(cls, size: int | list[int]) -> int | list[int]:
+        if not all(0 < units <= MOST_UNITS for units in ([size] if isinstance(size, int) else size)):
+            raise ValueError(f"a layer has 1 to {MOST_UNITS:,} units")
+        return size
 
 
 class Input(Named):

@@ -26,6 +26,7 @@ Budget = Literal["smoke", "quick", "cpu", "paper"]
 SOURCES = ("paper:", "release:", "cited:", "ours:")
 SELECTORS = ("rows", "cells", "budgets")
 OFF = "off"
+LONGEST_SHOWN = 120  # characters of a value in an error message
 
 
 class Row(BaseModel):
@@ -181,4 +182,10 @@ def explain(error: ValidationError) -> str:
         return f"unknown key {place!r}; {nearest(first['loc'][-1], known)}"
     if first["type"] == "missing":
         return f"nothing sets {place}"
-    return f"{place}: {first['msg']} (got {first.get('input')!r})"
+    return f"{place}: {first['msg']} (got {shown(first.get('input'))})"
+
+
+def shown(value: object) -> str:
+    """A value of the user's in an error message: not more of it than helps."""
+    text = repr(value)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"

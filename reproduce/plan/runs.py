@@ -14,7 +14,7 @@ from reproduce.plan.imports import Import, import_all
 from reproduce.plan.parts import SCHEMA, Settings, canonical
 from reproduce.plan.recipe import Budget, Recipe
 from suite.files import sha256
-from tasks import DataError, ExplicitSourceError
+from tasks import CacheError, DataError, ExplicitSourceError
 
 _ABOVE = Path(__file__).resolve().parents[2]
 ROOT = _ABOVE if (_ABOVE / "pyproject.toml").exists() else Path.cwd()
@@ -103,11 +103,12 @@ def plan(
 
 
 def _choose_task(wanted: str, cell: str, options: str, notes: list[str]) -> tuple[str, str]:
-    """The real task where its data can be had, else its stand-in, else nothing. A source that was named must do."""
+    """The real task where its data can be had, else its stand-in, else nothing. A source that was named must do, and a
+    cache that is full or closed is no reason to take a stand-in."""
     for name in filter(None, (wanted, tasks.standin_of(wanted))):
         try:
             task = build_task(name, options)
-        except ExplicitSourceError as error:
+        except (CacheError, ExplicitSourceError) as error:
             raise ValueError(str(error).splitlines()[0]) from None
         except DataError as error:
             notes.append(f"{cell}: task {name} cannot be had here ({str(error).splitlines()[0]})")

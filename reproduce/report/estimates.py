@@ -19,7 +19,9 @@ def time_left(recipe: str, row: str, settings: Settings, step: int, known: list[
     estimates = []
     for r in known:
         if (r.recipe, r.row) == (recipe, row) and r.steps_per_second > 0:
-            more = _work(settings, r.task.length) / _work(r.settings, r.task.length)
+            if not (work := _work(r.settings, r.task.length)):
+                continue
+            more = _work(settings, r.task.length) / work
             estimates.append((round(abs(math.log(more)), 6), more / r.steps_per_second))
     if not estimates:
         return None
@@ -29,8 +31,11 @@ def time_left(recipe: str, row: str, settings: Settings, step: int, known: list[
 
 
 def _work(settings: Settings, length: int) -> float:
-    """What the time of an update grows with: samples times steps times the entries of a recurrent matrix."""
+    """What the time of an update grows with: samples times steps times the entries of a recurrent matrix; 0 if a record
+    holds settings that no task takes."""
     size: Any = settings.model.hidden_size
     widths = [size] if isinstance(size, int) else size
     steps = settings.data.get("length", length)
+    if not widths or not isinstance(steps, int) or steps < 1:
+        return 0.0
     return settings.training.batch_size * steps * sum(width * width for width in widths) / len(widths)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from reproduce.plan.experiments import Experiment
 from reproduce.report import tables
 from reproduce.report.selection import Block, Line, fullest
+from suite.files import write_atomic
 
 _PALETTE = sns.color_palette("colorblind", 10)
 COLOURED = (
@@ -29,13 +31,20 @@ CHANCE = 1 / 6  # mean squared error of always answering the mean
 def save(figure: Any, folder: Path, name: str, title: str, facts: list[str]) -> list[Path]:
     """Both formats, with the provenance in their metadata and nothing in them that changes from run to run."""
     folder.mkdir(parents=True, exist_ok=True)
-    about = "; ".join(facts)
+    about: dict[str, str | None] = {"Title": title, "Description": "; ".join(facts)}
     svg, png = folder / f"{name}.svg", folder / f"{name}.png"
     with matplotlib.rc_context({"svg.hashsalt": name}):
-        figure.savefig(svg, dpi=150, bbox_inches="tight", metadata={"Title": title, "Description": about, "Date": None})
-    figure.savefig(png, dpi=150, bbox_inches="tight", metadata={"Title": title, "Description": about})
+        write_atomic(svg, _drawn(figure, "svg", about | {"Date": None}))
+    write_atomic(png, _drawn(figure, "png", about))
     plt.close(figure)
     return [svg, png]
+
+
+def _drawn(figure: Any, form: str, metadata: dict[str, str | None]) -> bytes:
+    """The bytes of the figure's file."""
+    out = io.BytesIO()
+    figure.savefig(out, format=form, dpi=150, bbox_inches="tight", metadata=metadata)
+    return out.getvalue()
 
 
 def curves(experiment: Experiment, blocks: list[Block], folder: Path) -> list[Path]:

@@ -17,12 +17,14 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from reproduce.plan.parts import Settings, canonical
-from reproduce.plan.recipe import Budget, Recipe, explain
+from reproduce.plan.recipe import Budget, Recipe, explain, shown
 from reproduce.plan.runs import identity
 from suite.files import sha256, write_atomic
 
 FORMAT = 2
 SCHEMA = Path(__file__).parent / "record.schema.json"
+MOST = 10**12  # of anything that is counted
+DEEPEST = 20  # levels of tables and lists
 
 Status = Literal["completed", "diverged", "unfinished"]
 Ended = Literal[
@@ -49,7 +51,7 @@ class TaskFacts(_Part):
     partial: str  # which part of the real data, such as "10 of 60 classes"; empty: all of it
     metric: str
     higher_is_better: bool
-    length: int = Field(gt=0)
+    length: int = Field(gt=0, le=MOST)
     samples: dict[str, int | None]
     chance: float | None = None  # the metric of the best constant answer on the test split
 
@@ -112,10 +114,10 @@ class Record(_Part):
     task: TaskFacts
     settings: Settings
     sources: dict[str, str]
-    seed: int
+    seed: int = Field(ge=0, le=MOST)
     budget: Budget
-    steps_done: int
-    steps_planned: int
+    steps_done: int = Field(ge=0, le=MOST)
+    steps_planned: int = Field(gt=0, le=MOST)
     status: Status
     ended: Ended
     diverged_at: int | None
@@ -123,10 +125,10 @@ class Record(_Part):
     valid_step: int | None
     test: float | None
     curve: list[Point]
-    wall_seconds: float
-    steps_per_second: float
+    wall_seconds: float = Field(ge=0, le=MOST)
+    steps_per_second: float = Field(ge=0)
     peak_memory_mb: float
-    parameters: int
+    parameters: int = Field(ge=0, le=MOST)
     weights_sha256: str | None
     commit: str
     dirty: bool
@@ -195,23 +197,51 @@ def write(record: Record, folder: Path) -> Path:
 def read(path: Path) -> Record:
     """One record; ValueError in one sentence if it cannot be trusted."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ValueError(f"{path.name}: cannot be read as JSON ({error})") from None
+        return _checked(_parsed(path))
+    except RecursionError:
+        reason = "is nested too deeply for a run record"
+    except UnicodeError:
+        reason = "holds half a character"
+    except ValueError as error:
+        reason = str(error)
+    raise ValueError(f"{path.name}: {reason}")
+
+
+def _parsed(path: Path) -> Any:
+    try:
+        if not path.is_file():  # a pipe would be waited for
+            raise OSError("it is no regular file")
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"cannot be read as JSON ({error})") from None
+
+
+def _checked(data: Any) -> Record:
     if not isinstance(data, dict) or "format" not in data:
-        raise ValueError(f"{path.name}: is not a run record")
+        raise ValueError("is not a run record")
+    _check_depth(data)
     if data["format"] != FORMAT:
         hint = "; `python -m reproduce.report.migrate FOLDER` brings it up to date" if data["format"] == 1 else ""
-        raise ValueError(f"{path.name}: has format {data['format']!r}, this version reads {FORMAT}{hint}")
+        raise ValueError(f"has format {shown(data['format'])}, this version reads {FORMAT}{hint}")
     try:
         record = Record.model_validate(data)
     except ValidationError as error:
-        raise ValueError(f"{path.name}: {explain(error)}") from None
+        raise ValueError(explain(error)) from None
     if record.seal != seal(data):
-        raise ValueError(f"{path.name}: does not match its seal, so it was edited after it was written")
+        raise ValueError("does not match its seal, so it was edited after it was written")
     if record.migrated is None and record.run != record.identity:
-        raise ValueError(f"{path.name}: its id is not that of its content, so it was put together from several runs")
+        raise ValueError("its id is not that of its content, so it was put together from several runs")
     return record
+
+
+def _check_depth(data: Any) -> None:
+    """Libraries that come after this walk by recursion."""
+    level = [data]
+    for _ in range(DEEPEST):
+        level = [inner for each in level for inner in (each.values() if isinstance(each, dict) else each)]
+        level = [inner for inner in level if isinstance(inner, (dict, list))]
+    if level:
+        raise RecursionError
 
 
 @dataclass(frozen=True)

@@ -124,12 +124,15 @@ def weights_hash(state: dict[str, Tensor]) -> str:
     return sha256(*parts)
 
 
-def note_failure(folder: Path, text: str) -> Path:
-    """Leave a traceback in the run's folder."""
-    folder.mkdir(parents=True, exist_ok=True)
+def note_failure(folder: Path, text: str) -> str:
+    """Leave a traceback in the run's folder; returns where it is, in words."""
     path = folder / FAILURE
-    path.write_text(text)
-    return path
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, text.encode(errors="replace"))
+    except OSError as error:
+        return f"details could not be written to {path}: {error.strerror or error}"
+    return f"details in {path}"
 
 
 def _files(folder: Path) -> list[Path]:

@@ -9,6 +9,7 @@ update can depend on is in ``Training.tensors`` and ``Training.meta``.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import math
 import time
@@ -41,6 +42,29 @@ class DivergenceError(Exception):
         self.step = step
 
 
+class FullDiskError(Exception):
+    """The disk has no room for what is named."""
+
+    def __init__(self, what: str):
+        super().__init__(f"the disk is full, so {what} could not be written")
+
+
+@contextlib.contextmanager
+def _writing(what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise FullDiskError(what) from error
+
+
+def _safe(folder: Path) -> str:
+    """What a run that could not write would continue from."""
+    step = checkpoint.latest_step(folder)
+    return f"its state at update {step} is safe" if step else "no state of it had been saved before"
+
+
 def train(run: Run, place: Place, report: Report = lambda _: None, stop: Stop | None = None) -> Outcome:
     """Do a run, continue it, or see that it is done or in other hands."""
     folder = run.folder(place.runs)
@@ -53,13 +77,10 @@ def train(run: Run, place: Place, report: Report = lambda _: None, stop: Stop | 
         try:
             with provenance.prepared_process(place.threads) as environment:
                 return _train(run, place, folder, environment, report, stop or Stop())
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            step = checkpoint.latest_step(folder)
-            where = f"its state at update {step} is safe" if step else "nothing had been saved yet"
-            advice = "free some space and run the same command again"
-            return Outcome("failed", message=f"the disk is full; {where}, {advice}")
+        except FullDiskError as error:
+            return Outcome(
+                "failed", message=f"{error}; {_safe(folder)}, free some space and run the same command again"
+            )
 
 
 def finished_record(run: Run, place: Place) -> Record | None:
@@ -99,9 +120,11 @@ def _train(run: Run, place: Place, folder: Path, environment: Environment, repor
     record = facts.record_of(training, place, environment, visit.close(training.step, ended), status, ended, test)
     record = records.sealed(record.model_copy(update={"diverged_at": diverged_at}))
     if status == "completed":
-        checkpoint.save_weights(folder, training.best_weights)
+        with _writing("its final weights"):
+            checkpoint.save_weights(folder, training.best_weights)
     if status != "unfinished" or training.curve:
-        records.write(record, place.records)
+        with _writing("its record, unlike its final weights," if status == "completed" else "its record"):
+            records.write(record, place.records)
     if status != "unfinished":
         checkpoint.clear(folder)
     return Outcome(status, ended, record=record)
@@ -139,7 +162,8 @@ def _loop(training: Training, place: Place, folder: Path, report: Report, stop: 
         due = place.checkpoint_updates and training.step % place.checkpoint_updates == 0
         if stop.reason or due or now - saved_at > place.checkpoint_seconds:
             lineage = visit.close(training.step, stop.reason or "killed")
-            checkpoint.save(folder, training.step, training.tensors(), training.meta() | {"lineage": lineage})
+            with _writing("a checkpoint"):
+                checkpoint.save(folder, training.step, training.tensors(), training.meta() | {"lineage": lineage})
             saved_at = time.monotonic()
             if stop.reason and not training.finished:
                 return stop.reason

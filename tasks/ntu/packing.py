@@ -28,7 +28,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from suite.files import sha256
 from suite.machine import cores
 from tasks.code_digest import code_digest
-from tasks.download import DataError, ExplicitSourceError, data_cache
+from tasks.download import CacheError, ExplicitSourceError, data_cache
 from tasks.ntu import seal
 from tasks.ntu.bodies import select_people
 from tasks.ntu.clip import BODIES, COORDINATES, JOINTS
@@ -226,7 +226,7 @@ def _explained(folder: Path) -> Iterator[None]:
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         what = "the disk is full (NTU RGB+D 60 needs 3 GB)" if full else str(error.strerror or error)
-        raise DataError(
+        raise CacheError(
             f"NTU clips cannot be packed in {folder}: {what}. Make room or give the folder write permission, or set"
             " DURNN_CACHE to another folder."
         ) from error

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import suite
-from tasks.download import DataError
+from tasks.download import ExplicitSourceError
 from tasks.ntu.bodies import select_people
 from tasks.ntu.clip import SkeletonError
 from tasks.ntu.readers import native
@@ -142,7 +142,7 @@ def _collect(
             running.remove(number)
             if number not in shards:
                 code = children[number].wait()
-                raise DataError(f"a process that reads NTU clips ended unexpectedly (exit code {code})")
+                raise ExplicitSourceError(f"a process that reads NTU clips ended unexpectedly (exit code {code})")
         elif "done" in message:
             report(message["done"])
         elif "shard" in message:

@@ -1,11 +1,13 @@
 """The scripts as a user meets them."""
 
+import errno
 import io
 import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -252,3 +254,121 @@ def test_a_place_that_cannot_be_written_to_is_found_before_training(tmp_path, wh
     (tmp_path / what).write_text("a file, not a folder")
     with pytest.raises(ValueError, match=rf"{what}.* cannot be written to"):
         perform("figure2", tmp_path, budget="smoke", rows="durnn", cells="adding-100")
+
+
+def command(tmp_path, script, *options, **environment):
+    """A script to its end, with a bound on a hang."""
+    chosen = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": "", "HF_HUB_OFFLINE": "1"} | environment
+    where = ["--results", f"{tmp_path}/results", "--runs", f"{tmp_path}/runs"]
+    return subprocess.run(
+        [sys.executable, f"reproduce/{script}.py", *where, *options],
+        cwd=ROOT, env={k: v for k, v in chosen.items() if v is not None}, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+
+
+def said_once(done):
+    """The one sentence of a command that stopped."""
+    assert "Traceback" not in done.stderr + done.stdout
+    (sentence,) = [line for line in done.stderr.splitlines() if line and not line.startswith("compiling")]
+    return sentence
+
+
+def test_a_cache_that_is_a_file_stops_the_command(tmp_path):
+    (tmp_path / "cache").write_text("a file, not a folder")
+    done = command(tmp_path, "table1", "--budget", "smoke", DURNN_CACHE=f"{tmp_path}/cache", DURNN_DATA=None)
+    assert done.returncode == 2, done.stdout
+    assert "MNIST cannot be kept in" in said_once(done)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("problem", [errno.ENOSPC, errno.EROFS])
+def test_a_full_or_closed_cache_is_no_reason_for_a_stand_in(tmp_path, monkeypatch, problem):
+    def refuse(*_, **__):
+        raise OSError(problem, os.strerror(problem))
+
+    runs.build_task.cache_clear()
+    monkeypatch.setenv("DURNN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("DURNN_DATA", raising=False)
+    monkeypatch.setattr(tasks.download, "FileLock", refuse)
+    with pytest.raises(ValueError, match="MNIST cannot be kept in"):
+        perform("table1", tmp_path, budget="smoke")
+    runs.build_task.cache_clear()
+
+
+def test_an_explicit_source_that_does_not_exist_stops_the_command(tmp_path):
+    done = command(tmp_path, "table3", "--budget", "smoke", DURNN_NTU=f"{tmp_path}/mistyped")
+    assert done.returncode == 2, done.stdout
+    assert said_once(done) == f"DURNN_NTU={tmp_path}/mistyped does not exist."
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_home_that_nobody_has_is_one_sentence(tmp_path):
+    done = command(tmp_path, "table1", "--budget", "smoke", DURNN_CACHE="~nobody-of-this-name/x", DURNN_DATA=None)
+    assert done.returncode == 2, done.stdout
+    assert "there is no home folder" in said_once(done)
+
+
+def test_a_table_that_cannot_be_written_is_one_sentence(tmp_path):
+    (tmp_path / "results" / "figure2.md").mkdir(parents=True)
+    done = command(tmp_path, "figure2", "--report-only")
+    assert done.returncode == 1
+    assert "figure2.md" in said_once(done)
+
+
+def interruptible():
+    """Before the command starts: whoever runs the tests may have switched Ctrl-C off for all below."""
+    os.setpgid(0, 0)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def interrupt(tmp_path, moment, *options, **environment):
+    """Press Ctrl-C, which reaches the whole group, as soon as ``moment(process)``; exit code and all that was said."""
+    process = subprocess.Popen(
+        [sys.executable, "reproduce/figure2.py", "--results", f"{tmp_path}/results", "--runs", f"{tmp_path}/runs",
+         "--cells", "adding-100", "--backend", "reference", *options],
+        cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": ""} | environment, preexec_fn=interruptible,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    wait_for(lambda: process.poll() is not None or moment(process))
+    os.killpg(process.pid, signal.SIGINT)
+    output, _ = process.communicate(timeout=120)
+    wait_for(lambda: not members_of(process.pid))
+    assert "Traceback" not in output
+    return process.returncode, output
+
+
+def members_of(group):
+    """Processes of a group that are still there."""
+    done = subprocess.run(["pgrep", "-g", str(group)], capture_output=True, text=True)
+    return done.stdout.split()
+
+
+def test_interrupted_while_it_loads(tmp_path):
+    code, output = interrupt(tmp_path, lambda p: "libtorch" in Path(f"/proc/{p.pid}/maps").read_text())
+    assert (code, output) == (130, "interrupted; run the same command again to continue\n")
+
+
+def test_interrupted_while_it_plans(tmp_path):
+    """The module of a row of one's own is imported by the plan, and this one takes its time."""
+    (tmp_path / "slow.py").write_text(
+        f"import pathlib, time\npathlib.Path({str(tmp_path / 'mark')!r}).touch()\ntime.sleep(60)\n"
+    )
+    (tmp_path / "row.toml").write_text(
+        'import = "slow"\n[rows.mine]\nlabel = "mine"\n[[settings]]\nsource = "ours: test"\n'
+    )
+    code, output = interrupt(tmp_path, lambda _: (tmp_path / "mark").exists(), "--add", f"{tmp_path}/row.toml")
+    assert (code, output) == (130, "interrupted; run the same command again to continue\n")
+
+
+def test_interrupted_while_workers_start(tmp_path):
+    """Children exist but have not taken their runs yet: their folders are not there."""
+    started = lambda p: len(spawned(p.pid)) == 2  # noqa: E731
+    code, output = interrupt(tmp_path, started, "--rows", "rnn-tanh,irnn", "--jobs", "2", "--budget", "paper")
+    assert code == 3, output
+    assert "run the same command again to continue" in output
+    assert "failed" not in output
+
+
+def spawned(parent):
+    done = subprocess.run(["pgrep", "-P", str(parent), "-f", "spawn_main"], capture_output=True, text=True)
+    return done.stdout.split()

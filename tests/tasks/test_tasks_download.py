@@ -13,7 +13,7 @@ import pytest
 import tasks
 from suite.files import write_atomic
 from tasks import download, registry, sources
-from tasks.download import DataError
+from tasks.download import CacheError, DataError, ExplicitSourceError
 from tasks.sources import DataSet, File, Source, UnavailableError
 
 CONTENTS = {"first.bin": b"first" * 5000, "second.bin": b"second" * 7000, "third.bin": b"3" * 11}
@@ -87,6 +87,7 @@ def test_a_damaged_cache_is_repaired(cache, offer) -> None:
 
 def test_when_nothing_is_reachable_one_screen_says_which_file_goes_where(cache, offer, monkeypatch, tmp_path) -> None:
     offer(gone, gone)
+    (tmp_path / "mine").mkdir()
     monkeypatch.setenv("DURNN_DATA", str(tmp_path / "mine"))
     with pytest.raises(DataError) as caught:
         download.load("toy")
@@ -112,6 +113,21 @@ def test_a_local_folder_comes_first_and_is_only_read(cache, offer, monkeypatch, 
     monkeypatch.setenv("DURNN_DATA", str(folder))
     assert download.load("toy") == CONTENTS
     assert not cache.exists()
+
+
+def test_a_local_folder_that_is_not_there_stops(cache, offer, monkeypatch, tmp_path) -> None:
+    offer(good)
+    monkeypatch.setenv("DURNN_DATA", str(tmp_path / "mistyped"))
+    with pytest.raises(ExplicitSourceError, match=r"DURNN_DATA folder: .*mistyped is not a folder"):
+        download.load("toy")
+
+
+def test_a_disk_without_room_is_named_before_anything_is_fetched(cache, offer, monkeypatch) -> None:
+    offer(lambda scratch: pytest.fail("asked a source"))
+    usage = download.shutil.disk_usage("/")
+    monkeypatch.setattr(download.shutil, "disk_usage", lambda _: usage._replace(free=1))
+    with pytest.raises(CacheError, match=r"disk is full \(1 MB are needed\)"):
+        download.load("toy")
 
 
 TOO_LONG = gzip.compress(CONTENTS["first.bin"] + b"x")

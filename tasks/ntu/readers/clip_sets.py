@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from suite.files import expanded
 from tasks.download import DataError, ExplicitSourceError
 from tasks.ntu.clip import Clip, SkeletonError
 from tasks.ntu.names import ClipName, missing_names
@@ -165,7 +166,7 @@ def find_clips(source: str | Path | None) -> ClipSet:
     given = str(source) if source is not None else os.environ.get("DURNN_NTU", "")
     if not given:
         raise DataError(_what_goes_where())
-    path = Path(given).expanduser()
+    path = expanded(given)
     label = "source" if source is not None else "DURNN_NTU"
     if path.is_file():
         clips: ClipSet = ClipArchive(path)

@@ -1,13 +1,15 @@
 """Records go out and come in whole, or are reported and left alone."""
 
+import contextlib
 import json
+import os
 
 import jsonschema
 import pytest
 from record_samples import make_record
 
 from reproduce.plan.runs import ROOT
-from reproduce.report import records
+from reproduce.report import estimates, records
 
 
 def damage(path, how):
@@ -68,6 +70,63 @@ def test_bad_records_are_reported_and_kept(tmp_path, how):
     assert "\n" not in problem
     assert bad.read_bytes() == before
     assert good.exists()
+
+
+def nested(levels):
+    inner = {}
+    for _ in range(levels):
+        inner = {"a": inner}
+    return inner
+
+
+HOSTILE = {
+    "length of 0": lambda data: data["task"].update(length=0),
+    "nested": lambda data: data["settings"].update(data=nested(300)),
+    "nested in what was migrated": lambda data: data.update(
+        migrated={"format": 1, "settings": nested(300), "ended_by": "", "seal": ""}
+    ),
+    "no number": lambda data: data.update(test=float("nan")),
+    "endless number": lambda data: data.update(steps_done=10**400),
+    "negative rate": lambda data: data.update(steps_per_second=-1.0),
+    "no units": lambda data: data["settings"]["model"].update(hidden_size=0),
+    "half a character": lambda data: data.update(command="\ud800"),
+}
+
+
+@pytest.mark.parametrize("how", HOSTILE)
+def test_hostile_records_are_named_and_the_others_are_read(tmp_path, how):
+    """Sealed anew where a seal can be made, so that nothing but the content speaks against them."""
+    records.write(make_record(seed=1), tmp_path)
+    bad = records.write(make_record(seed=2), tmp_path)
+    data = json.loads(bad.read_text())
+    HOSTILE[how](data)
+    with contextlib.suppress(ValueError):
+        data["seal"] = records.seal(data)
+    bad.write_text(json.dumps(data))
+    found = records.read_all(tmp_path)
+    assert [r.seed for r in found.good] == [1]
+    (problem,) = found.problems
+    assert problem.startswith(f"{bad.name}: ")
+    assert "\n" not in problem
+    assert len(problem) < 400
+
+
+def test_endless_nesting_and_a_pipe_are_named(tmp_path):
+    (tmp_path / "deep.json").write_text('{"format":' * 100_000)
+    os.mkfifo(tmp_path / "pipe.json")
+    found = records.read_all(tmp_path)
+    assert found.good == []
+    assert [problem.partition(":")[0] for problem in found.problems] == ["deep.json", "pipe.json"]
+
+
+def test_reports_go_on_over_records_without_speed_or_length():
+    settings = make_record().settings
+    slow = make_record(steps_per_second=0.0)
+    empty = slow.model_copy(
+        update={"steps_per_second": 1.0, "settings": settings.model_copy(update={"data": {"length": 0}})}
+    )
+    assert estimates.time_left("table1", "durnn-1", settings, 0, [slow, empty]) is None
+    assert estimates.time_left("table1", "durnn-1", settings, 0, [slow, empty, make_record()]) > 0
 
 
 def test_copy_of_a_record_counts_once(tmp_path):

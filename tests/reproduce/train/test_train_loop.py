@@ -13,6 +13,7 @@ import torch
 from run_samples import make_place, make_run
 
 import tasks
+from reproduce.execute.local import Inline
 from reproduce.report import records
 from reproduce.train import checkpoint
 from reproduce.train.loop import Training, train
@@ -209,6 +210,40 @@ def test_full_disk_stops_with_a_message_and_keeps_the_last_state(tmp_path, monke
     assert not list(run.folder(place.runs).glob(".*part"))
     monkeypatch.setattr(os, "fsync", real)
     assert outcome_of(train(run, place)) == outcome_of(whole)
+
+
+@pytest.mark.parametrize("every", [0, 50])
+@pytest.mark.parametrize("what", ["final weights", "record"])
+def test_a_disk_that_is_full_at_the_end_says_what_is_saved(tmp_path, monkeypatch, what, every):
+    run = make_run(training={"updates": 60})
+    whole = train(run, make_place(tmp_path / "whole"))
+    place = make_place(tmp_path / "full", checkpoint_updates=every)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    module, name = (checkpoint, "save_weights") if what == "final weights" else (records, "write")
+    with monkeypatch.context() as patch:
+        patch.setattr(module, name, full)
+        stopped = train(run, place)
+    assert stopped.status == "failed"
+    unlike = "" if what == "final weights" else ", unlike its final weights,"
+    state = "its state at update 50 is safe" if every else "no state of it had been saved before"
+    assert stopped.message.startswith(f"the disk is full, so its {what}{unlike} could not be written; {state}")
+    assert (run.folder(place.runs) / checkpoint.WEIGHTS).exists() == (what == "record")
+    assert not list(place.records.glob("*.json"))
+    assert outcome_of(train(run, place)) == outcome_of(whole)
+
+
+def test_a_failure_on_a_full_disk_is_still_an_outcome(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(checkpoint, "write_atomic", full)
+    place, heard = make_place(tmp_path, checkpoint_updates=10), []
+    Inline().do([make_run()], place, lambda _, event: heard.append(event), Stop())
+    assert heard[-1].status == "failed"
+    assert "details could not be written" in heard[-1].message
 
 
 def test_second_process_leaves_the_run_alone(tmp_path):
