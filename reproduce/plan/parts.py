@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 SCHEMA = 2
 """Version of the meaning of parts and of the defaults behind them; part of every run's identity."""
 
-MOST_UNITS = 10**6
+MOST_UNITS, MOST_LAYERS = 10**6, 100
 
 
 class Part(BaseModel):
@@ -39,7 +39,7 @@ class Model(Named):
 
     shared = frozenset({"norm", "dropout"})
     hidden_size: int | list[int] = Field(description="units of each layer, or one number per layer")
-    num_layers: int = Field(gt=0)
+    num_layers: int = Field(gt=0, le=MOST_LAYERS)
 
     @field_validator("hidden_size")
     @classmethod

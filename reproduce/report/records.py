@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from reproduce.plan.parts import Settings, canonical
 from reproduce.plan.recipe import Budget, Recipe, explain, shown
@@ -142,6 +142,13 @@ class Record(_Part):
     lineage: list[Visit]
     migrated: Migrated | None = None
     seal: str = ""
+
+    @field_validator("versions")
+    @classmethod
+    def _names_what_reports_show(cls, versions: dict[str, str]) -> dict[str, str]:
+        if not versions.keys() >= {"python", "torch"}:
+            raise ValueError("the versions of python and torch are not named")
+        return versions
 
     @property
     def file_name(self) -> str:

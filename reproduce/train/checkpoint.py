@@ -55,7 +55,8 @@ def owned(folder: Path) -> Iterator[bool]:
 
 def save(folder: Path, step: int, tensors: dict[str, Tensor], meta: dict[str, Any]) -> Path:
     """Add a checkpoint and drop all but the two newest."""
-    data = save_tensors({k: v.detach().contiguous() for k, v in tensors.items()}, {"meta": json.dumps(meta)})
+    about = json.dumps(meta | {"shapes": _shapes(tensors)})
+    data = save_tensors({k: v.detach().contiguous() for k, v in tensors.items()}, {"meta": about})
     path = folder / f"step-{step:09d}-{sha256(data)}.safetensors"
     write_atomic(path, data)
     for old in _files(folder)[KEEP:]:
@@ -74,9 +75,13 @@ def newest_first(folder: Path) -> Iterator[Checkpoint]:
             data = path.read_bytes()
             if sha256(data) != match[2]:
                 raise ValueError("its content does not match the sha256 in its name")
-            yield Checkpoint(path, load_tensors(data), _meta(data))
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+            found = Checkpoint(path, load_tensors(data), _meta(data))
+            if found.meta.get("shapes", _shapes(found.tensors)) != _shapes(found.tensors):
+                raise ValueError("its tensors are not those that it lists")
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
             set_aside(path, error)
+            continue
+        yield found
 
 
 def set_aside(path: Path, why: object) -> None:
@@ -144,6 +149,10 @@ def _files(folder: Path) -> list[Path]:
             if match:
                 found.append((int(match[1]), path.stat().st_mtime_ns, path))
     return [path for *_, path in sorted(found, reverse=True)]
+
+
+def _shapes(tensors: dict[str, Tensor]) -> dict[str, list[int]]:
+    return {name: list(tensor.shape) for name, tensor in tensors.items()}
 
 
 def _meta(data: bytes) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import torch
+from pydantic import BaseModel, ConfigDict, Field
 
 from reproduce.report.records import Ended, Environment, Point, Record, Status, TaskFacts, Visit
 from reproduce.train import checkpoint, provenance
@@ -14,6 +15,24 @@ from reproduce.train.outcome import Place
 
 if TYPE_CHECKING:
     from reproduce.train.loop import Training
+
+
+class Saved(BaseModel):
+    """What stands in a checkpoint beside its tensors."""
+
+    model_config = ConfigDict(frozen=True)
+    run: str
+    step: int = Field(ge=0)
+    epoch: int = Field(ge=0)
+    position: int = Field(ge=0)
+    curve: list[Point]
+    best: float | None
+    best_step: int | None
+    loss_sum: float
+    loss_count: int = Field(ge=0)
+    seconds: float = Field(ge=0)
+    schedule: dict[str, Any]
+    lineage: list[Visit]
 
 
 class Visiting:

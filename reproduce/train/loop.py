@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -358,6 +359,11 @@ class Training:
         return {"run": self.run.id, "schedule": self.schedule.state()} | {name: getattr(self, name) for name in SAVED}
 
     def restore(self, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
+        """Continue where ``meta`` and ``tensors`` were saved; ValueError and its like if they do not fit the run."""
+        saved = facts.Saved.model_validate_json(json.dumps(meta), strict=True)
+        per_epoch = self.task.batches_per_epoch("train", self.settings.training.batch_size)
+        if saved.epoch * per_epoch + saved.position != saved.step or saved.step > self.settings.training.updates:
+            raise ValueError(f"batch {saved.position} of epoch {saved.epoch} is not where update {saved.step} is")
         for name in SAVED:
             setattr(self, name, meta[name])
         self._enter_stage()

@@ -123,6 +123,8 @@ def test_minimal_recipe_loads_and_later_blocks_win(tmp_path):
         ("lr = 1e-3", "eps = 1e-3", "nothing sets optimiser.lr"),
         ("lr = 1e-3", "lr = -1.0", "lr: Input should be greater than 0"),
         ('name = "durnn"', 'name = "durnn", gamma = nan', "not a finite number"),
+        ("num_layers = 1", "num_layers = 100000", "num_layers: Input should be less than"),
+        ("hidden_size = 4", "hidden_size = 0", "a layer has 1 to 1,000,000 units"),
         ("lr = 1e-3", "lr = inf", "not a finite number"),
         ("lr = 1e-3", "lr = 1e-3, betta = 1", "adam has no option 'betta'; did you mean 'betas'"),
         ('name = "adam"', 'name = "adamm"', "there is no 'adamm'; did you mean 'adam'"),

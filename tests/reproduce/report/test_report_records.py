@@ -89,6 +89,7 @@ HOSTILE = {
     "endless number": lambda data: data.update(steps_done=10**400),
     "negative rate": lambda data: data.update(steps_per_second=-1.0),
     "no units": lambda data: data["settings"]["model"].update(hidden_size=0),
+    "no versions": lambda data: data.update(versions={}),
     "half a character": lambda data: data.update(command="\ud800"),
 }
 
