@@ -14,16 +14,20 @@ from models.durnn import DuRNN
 from models.gru import GRU
 from models.indrnn import IndRNN
 from models.lstm import LSTM
+from models.mrnn import MRNN
 from models.nets import Lockstep, RecurrentNet, Stack
 from models.registry import build, names, needs, options, paper, register
 from models.rnn import IRNN, RNN
 from models.states import State, detach, state_from_tensors, state_tensors
+from models.urnn import URNN
 
 __all__ = [
     "GRU",
     "IRNN",
     "LSTM",
+    "MRNN",
     "RNN",
+    "URNN",
     "Cell",
     "DuRNN",
     "IndRNN",
