@@ -18,10 +18,12 @@ from models.indrnn import IndRNN
 from models.lru import LRU
 from models.lstm import LSTM
 from models.mingru import MinGRU
+from models.mrnn import MRNN
 from models.nets import Lockstep, RecurrentNet, Stack
 from models.registry import build, names, needs, options, paper, register
 from models.rnn import IRNN, RNN
 from models.states import State, detach, state_from_tensors, state_tensors
+from models.urnn import URNN
 
 __all__ = [
     "GRU",
@@ -29,7 +31,9 @@ __all__ = [
     "IRNN",
     "LRU",
     "LSTM",
+    "MRNN",
     "RNN",
+    "URNN",
     "Cell",
     "DuRNN",
     "HyperLSTM",

@@ -64,6 +64,7 @@ INITIALISERS: dict[str, Initialiser] = {
         W, -1 / math.sqrt(W.shape[1]), 1 / math.sqrt(W.shape[1]), generator=generator
     ),
     "normal-0.001": lambda W, generator: nn.init.normal_(W, std=0.001, generator=generator),
+    "normal-1": lambda W, generator: nn.init.normal_(W, std=1.0, generator=generator),
 }
 
 

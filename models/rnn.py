@@ -1,10 +1,15 @@
-"""Simple recurrent networks: ``h_t = act(W_in x_t + W_rec h_{t-1} + b)``."""
+"""Simple recurrent networks: ``h_t = act(W_in x_t + W_rec h_{t-1} + b)``.
+
+act is tanh, relu, or the thresholded relu of Konda, Memisevic, Krueger 2015, ``TRec(a) = a if a > θ else 0``. Any of
+them can be held to a steady norm by the penalty of Krueger, Memisevic 2016 (``norm_stabiliser`` below).
+"""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.base import Cell, Slot
@@ -14,12 +19,16 @@ from models.registry import register
 from models.states import LayerState
 
 ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu}
+NONLINEARITIES = (*ACTIVATIONS, "trec")
 
 
 class RNNCell(Cell):
     """Options, with the reason for each default:
 
-    nonlinearity: "tanh" or "relu".
+    nonlinearity: "tanh", "relu" or "trec", the relu with a threshold.
+    theta: 1, the threshold θ of "trec", as its paper; the others have none.
+    bias: True; False leaves b out, which is how "trec" was published.
+    norm_stabiliser: False; True collects the penalty "norm-stabiliser" in training, see ``norm_stabiliser``.
     W_in_init: "glorot", the common choice where a cited row states none.
     W_rec_init: "orthogonal"; with relu "orthogonal-0.9" keeps an unconstrained network from exploding at once.
     """
@@ -31,29 +40,56 @@ class RNNCell(Cell):
         slot: Slot,
         *,
         nonlinearity: str = "tanh",
+        theta: float = 1.0,
+        bias: bool = True,
+        norm_stabiliser: bool = False,
         W_in_init: str = "glorot",
         W_rec_init: str = "orthogonal",
     ) -> None:
         super().__init__(slot)
-        if nonlinearity not in ACTIVATIONS:
-            raise ValueError(f"nonlinearity={nonlinearity!r} is not known; allowed are 'tanh' and 'relu'.")
+        if nonlinearity not in NONLINEARITIES:
+            raise ValueError(f"nonlinearity={nonlinearity!r} is not known; allowed are 'tanh', 'relu' and 'trec'.")
+        if not theta >= 0:
+            raise ValueError(f"theta={theta!r} is not a threshold, a number from 0 up.")
         N = slot.hidden_size
-        self.nonlinearity = nonlinearity
+        self.nonlinearity, self.theta = nonlinearity, float(theta)
+        if norm_stabiliser:
+            self.penalty_names = ("norm-stabiliser",)
         self.W_in = slot.matrix(N, slot.input_size, W_in_init, "W_in_init")
         self.W_rec = slot.matrix(N, N, W_rec_init, "W_rec_init")
-        self.b = nn.Parameter(torch.zeros(N))
+        self.b = nn.Parameter(torch.zeros(N)) if bias else None
 
     def project(self, x: Tensor) -> Tensor:
+        if self.b is None:
+            return self.before(F.linear(x, self.W_in))
         return self.affine(x, self.W_in, self.b)
 
     def step(self, u_t: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
         (h,) = state  # (B, N)
-        h = ACTIVATIONS[self.nonlinearity](u_t + h @ self.W_rec.T)
+        a = u_t + h @ self.W_rec.T
+        h = F.threshold(a, self.theta, 0.0) if self.nonlinearity == "trec" else ACTIVATIONS[self.nonlinearity](a)
         return h, (h,)
 
     def scan(self, u: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
-        h = rnn_scan(u, self.W_rec, state[0], self.nonlinearity, backend=self.backend)
+        if self.nonlinearity == "trec" and self.theta > 0:
+            return super().scan(u, state)  # the kernels know no threshold
+        activation = "relu" if self.nonlinearity == "trec" else self.nonlinearity
+        h = rnn_scan(u, self.W_rec, state[0], activation, backend=self.backend)
         return h, (h[-1],)
+
+    def finish(self, y: Tensor) -> Tensor:
+        if self.training and self.penalty_names:
+            self.collect("norm-stabiliser", norm_stabiliser(y))
+        return super().finish(y)
+
+
+def norm_stabiliser(h: Tensor) -> Tensor:
+    """``1/T Σ_{t=2}^T (‖h_t‖ − ‖h_{t-1}‖)²``, averaged over samples: (T, B, N) -> scalar.
+
+    The pair of the initial and the first state is left out: it would hold the first state to the norm 0.
+    """
+    norms = torch.linalg.vector_norm(h, dim=-1)  # (T, B)
+    return norms.diff(dim=0).square().sum(0).mean() / len(h)
 
 
 class IRNNCell(RNNCell):
@@ -67,8 +103,24 @@ class IRNNCell(RNNCell):
         super().__init__(slot, nonlinearity="relu", W_in_init=W_in_init, W_rec_init=W_rec_init)
 
 
-@register("rnn-tanh", paper="Elman 1990", fixed=["nonlinearity"], nonlinearity="tanh")
-@register("rnn-relu", paper="Elman 1990", fixed=["nonlinearity"], nonlinearity="relu", W_rec_init="orthogonal-0.9")
+@register("rnn-tanh", paper="Elman 1990", fixed=["nonlinearity", "theta"], nonlinearity="tanh")
+@register(
+    "rnn-relu",
+    paper="Elman 1990",
+    fixed=["nonlinearity", "theta"],
+    nonlinearity="relu",
+    W_rec_init="orthogonal-0.9",
+)
+@register(
+    "rnn-trec",
+    paper="Krueger, Memisevic 2016",
+    fixed=["nonlinearity"],
+    nonlinearity="trec",
+    bias=False,
+    norm_stabiliser=True,
+    W_in_init="normal-1",
+    W_rec_init="identity",
+)
 class RNN(Stack):
     """Elman network with one bias."""
 

@@ -17,6 +17,8 @@ from torch import Tensor, nn
 
 from models.base import decayed_parameters
 from reproduce.plan.parts import Optimiser as Part
+from reproduce.train.hessian_free import HessianFree
+from reproduce.train.path_sgd import PathSGD
 from suite.files import nearest
 
 Factory = Callable[..., torch.optim.Optimizer]
@@ -52,6 +54,28 @@ def sgd(
     groups: list[dict[str, Any]], lr: float, *, momentum: float = 0.0, nesterov: bool = False
 ) -> torch.optim.Optimizer:
     return torch.optim.SGD(groups, lr=lr, momentum=momentum, nesterov=nesterov)
+
+
+@register("path-sgd")
+def path_sgd(
+    groups: list[dict[str, Any]], lr: float, *, refresh: int = 10, floor: float = 1e-8
+) -> torch.optim.Optimizer:
+    return PathSGD(groups, lr, refresh=refresh, floor=floor)
+
+
+@register("hessian-free")
+def hessian_free(
+    groups: list[dict[str, Any]],
+    lr: float,
+    *,
+    damping: float = 1.0,
+    structural: float = 0.1,
+    iterations: int = 50,
+    curvature: float = 1.0,
+) -> torch.optim.Optimizer:
+    return HessianFree(
+        groups, lr, damping=damping, structural=structural, iterations=iterations, curvature=curvature
+    )
 
 
 def names() -> list[str]:

@@ -12,7 +12,10 @@ from models.base import Cell, Part, Slot, decayed_parameters, declared_options
 DECAYED = {
     "rnn-tanh": {"W_in"},
     "rnn-relu": {"W_in"},
+    "rnn-trec": {"W_in"},
     "irnn": {"W_in"},
+    "urnn": {"V"},
+    "mrnn": {"W_hx"},
     "lstm": {"W_in"},
     "gru": {"W_in"},
     "indrnn": {"W_in"},

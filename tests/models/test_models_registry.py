@@ -158,7 +158,8 @@ def test_parameter_groups_hold_every_parameter_once_and_decay_no_recurrence(name
     grouped = [*decayed["params"], *free["params"]]
     assert sorted(map(id, grouped)) == sorted(map(id, net.parameters()))
     names = {id(p): n.rsplit(".", 1)[1] for n, p in net.named_parameters()}
-    assert {names[id(p)] for p in decayed["params"]} <= {"W_in", "W_s", "W_ss", "W_ls", "C", "W_glu"}
+    known = {"W_in", "W_s", "C", "W_glu", "V", "W_hx"}
+    assert {names[id(p)] for p in decayed["params"]} <= known
 
 
 @every_model
@@ -171,7 +172,7 @@ def test_repr_is_one_line_with_the_sizes(name, options):
 @every_model
 def test_step_is_what_scan_computes(name, options):
     """Outputs, states and all gradients of the readable equations against those of the kernel."""
-    net = build(name, options, num_layers=1, dtype=torch.float64)
+    net = build(name, options, num_layers=1, dtype=torch.float64, start="zeros")
     cell, x = net.cells[0], example_input(name, net, 9, 4)
     if type(cell).scan is Cell.scan:
         pytest.skip("its scan is the loop over its steps")
@@ -267,6 +268,8 @@ def test_a_model_without_numbers_has_shapes(name, options):
 
 @every_model
 def test_autocast_takes_back_its_own_state(name, options):
+    if name == "rnn-trec":
+        options = {"theta": 0.0, "W_in_init": "glorot"}  # at a threshold a rounding error becomes a jump
     net = build(name, options)
     x = example_input(name, net, 6, 3)
     with torch.autocast("cpu", dtype=torch.bfloat16):

@@ -158,13 +158,13 @@ def test_penalties_are_those_of_training_and_summed_over_the_layers():
 
 
 def test_it_is_known_after_one_line(monkeypatch):
-    before = set(models.names())
     monkeypatch.setattr(ZOO, "entries", dict(ZOO.entries))
+    before = set(models.names())
     models.register("toy", paper="nobody", slow=4)(Toy)
     assert models.options("toy")["slow"] == 4
     assert models.build("toy", 2, 6).cells[0].states == {"m": 4, "h": 6}
     assert models.build("toy", 2, 6, slow=5).cells[0].states == {"m": 5, "h": 6}
-    assert {"toy"} == set(models.names()) - before
+    assert set(models.names()) - before == {"toy"}
 
 
 def test_its_weights_decay_by_name():
