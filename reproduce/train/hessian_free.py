@@ -223,9 +223,7 @@ def backtrack(iterates: list[Iterate], loss_at: Callable[[Tensor], float]) -> tu
     return delta, model, loss
 
 
-def line_search(
-    delta: Tensor, slope: float, before: float, after: float, loss_at: Callable[[Tensor], float]
-) -> float:
+def line_search(delta: Tensor, slope: float, before: float, after: float, loss_at: Callable[[Tensor], float]) -> float:
     """The share of δ that lowers the loss by enough of what the slope gᵀδ promises; 0 where none does."""
     length = 1.0
     for _ in range(TRIALS):

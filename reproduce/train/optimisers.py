@@ -73,9 +73,7 @@ def hessian_free(
     iterations: int = 50,
     curvature: float = 1.0,
 ) -> torch.optim.Optimizer:
-    return HessianFree(
-        groups, lr, damping=damping, structural=structural, iterations=iterations, curvature=curvature
-    )
+    return HessianFree(groups, lr, damping=damping, structural=structural, iterations=iterations, curvature=curvature)
 
 
 def names() -> list[str]:

@@ -75,9 +75,7 @@ class PathSGD(torch.optim.Optimizer):
 def path_sums(network: Network, T: int) -> dict[nn.Parameter, Tensor]:
     """κ of equation (2), in double precision, for each parameter of a network that reads sequences of T steps."""
     _check(network)
-    squares = {
-        name: (p.detach().double().square() + TINY).requires_grad_() for name, p in network.named_parameters()
-    }
+    squares = {name: (p.detach().double().square() + TINY).requires_grad_() for name, p in network.named_parameters()}
     device = next(network.parameters()).device
     ones = torch.ones(T, 1, network.model.input_size, dtype=torch.float64, device=device)
     with torch.enable_grad():
