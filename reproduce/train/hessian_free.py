@@ -8,10 +8,10 @@ J: of the outputs with respect to θ, H: Hessian of the loss with respect to the
 matrix; J_h: of the recurrent states, whose change the term with μ dampens. Products with B take one forward-mode pass
 and one backward pass; B itself is never made.
 
-Conjugate gradients start from a shrunken copy of where they last ended and stop when q has stopped falling. Of their iterates the
-one with the lowest loss is taken, looked for from the last one backwards; a line search shortens it where even that
-does not lower the loss. λ grows by 3/2 where the loss fell by less than a quarter of what q promised, and shrinks by
-2/3 where it fell by more than three quarters.
+Conjugate gradients start from a shrunken copy of where they last ended and stop when q has stopped falling. Of their
+iterates the one with the lowest loss is taken, looked for from the last one backwards; a line search shortens it where
+even that does not lower the loss. λ grows by 3/2 where the loss fell by less than a quarter of what q promised, and
+shrinks by 2/3 where it fell by more than three quarters.
 
 Nothing random may happen in the network, because the loss of one batch is evaluated many times.
 """
@@ -42,8 +42,8 @@ class HessianFree(torch.optim.Optimizer):
 
     curvature: share of a batch's samples that products with B look at; gradient and losses look at all.
 
-    Its memory is ``direction`` of each parameter, where they ended, and ``damping`` of the first one. ``evaluations`` counts
-    what it has cost, as multiples of a loss with its gradient: a loss alone as one, a product with B as two.
+    Its memory is ``direction`` of each parameter, where they ended, and ``damping`` of the first one. ``evaluations``
+    counts what it has cost, as multiples of a loss with its gradient: a loss alone as one, a product with B as two.
     """
 
     takes_objective = True
@@ -80,7 +80,7 @@ class HessianFree(torch.optim.Optimizer):
         self.evaluations += 1
         outputs, state = objective.outputs, objective.state  # of the weights before the update
         theta = _flat(parameters)
-        gradient = _flat([p.grad for p in parameters]) + decay * theta  # type: ignore[misc]
+        gradient = _flat([p.grad for p in parameters]) + decay * theta
         memory = [self.state[p] for p in parameters]
         damping = memory[0]["damping"].item() if "damping" in memory[0] else self.damping
         start = _flat([s["direction"] for s in memory]) if "direction" in memory[0] else torch.zeros_like(theta)

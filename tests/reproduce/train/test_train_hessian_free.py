@@ -21,12 +21,12 @@ from reproduce.train.network import Objective
 class Small(Part):
     """A recurrent network in double precision with a loss."""
 
-    def __init__(self, model, readout, M, N, O, kind, symbols=False):
+    def __init__(self, model, readout, M, N, K, kind, symbols=False):
         super().__init__()
         torch.manual_seed(0)
         self.input = inputs.build("one-hot", M).double() if symbols else None
         self.model = models.build(model, M, N, seed=0, dtype=torch.float64)
-        self.readout = readouts.build(readout, N, O).double()
+        self.readout = readouts.build(readout, N, K).double()
         self.kind = kind
 
     def forward(self, x, state=None, mask=None):

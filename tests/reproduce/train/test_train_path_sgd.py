@@ -18,7 +18,7 @@ from reproduce.train.loop import Training, train
 from reproduce.train.network import Network, Objective
 from reproduce.train.path_sgd import PathSGD, path_sums
 
-N, M, O, T = 3, 2, 2, 4  # units, inputs, outputs, steps
+N, M, K, T = 3, 2, 2, 4  # units, inputs, outputs, steps
 
 
 class Small(Part):
@@ -30,7 +30,7 @@ class Small(Part):
         super().__init__()
         shared = {"seed": 0, "dtype": torch.float64, "W_in_init": "normal-1"}
         self.model = models.build("rnn-relu", M, N, **shared | options)
-        self.readout = readouts.build(readout, N, O).double()
+        self.readout = readouts.build(readout, N, K).double()
         with torch.no_grad():
             self.model.cells[0].b.uniform_(0.1, 0.5, generator=torch.Generator().manual_seed(1))
 
@@ -49,7 +49,7 @@ def every_path(network, readout):
     found = {p: torch.zeros_like(p) for p in network.parameters()}
     paths = []
     for last in read:
-        for output in range(O):
+        for output in range(K):
             paths.append([(head.bias, (output,))])
             for first in range(last + 1):
                 for units in itertools.product(range(N), repeat=last - first + 1):
@@ -92,7 +92,7 @@ def rescaled(network, c):
 def batch():
     generator = torch.Generator().manual_seed(2)
     x = torch.randn(T, 5, M, dtype=torch.float64, generator=generator)
-    return x, torch.randn(5, O, dtype=torch.float64, generator=generator), None
+    return x, torch.randn(5, K, dtype=torch.float64, generator=generator), None
 
 
 def trained(network, optimiser, steps):
