@@ -54,7 +54,8 @@ class Training:
 
     def __init__(self, net: nn.Module, shape: Shape, device: torch.device | str = "cpu") -> None:
         self.shape, self.device = shape, torch.device(device)
-        self.readout = nn.Linear(shape.N, shape.output_size).to(self.device)
+        width = getattr(net, "size", shape.N)  # of the output, which is not that of the units in every model
+        self.readout = nn.Linear(width, shape.output_size).to(self.device)
         self.net = net.to(self.device)
         x, generator = inputs(shape)
         targets = (shape.T, shape.B) if shape.every_step else (shape.B,)

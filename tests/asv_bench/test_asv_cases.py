@@ -83,6 +83,8 @@ def test_an_unknown_shape_is_named(monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize("model", models.names())
 def test_a_step_trains_the_model_and_keeps_its_constraints(model: str):
     case = cases.Case(model, cases.TINY)
+    if model == "rnn-trec":  # eight units see too little to cross their threshold
+        case.x = 10 * case.x
     before = [parameter.clone() for parameter in case.net.parameters()]
     case.train_step()
     after = list(case.net.parameters())
