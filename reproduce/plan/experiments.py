@@ -77,7 +77,7 @@ EXPERIMENTS = {
         ),
         Experiment(
             "ablations",
-            "Ablations that sentences of the paper ask for: δ = 1, and either half alone",
+            "Ablations: δ = 1, and either half alone, on the adding problem",
             "adding",
             "curves",
             ("durnn", "durnn-delta-1", "rnn-relu", "indrnn-1"),

@@ -87,7 +87,7 @@ def model_pages(content: Content) -> Iterator[Page]:
                 "name": name, "paper": entry.paper, "needs": [NEEDS[word] for word in sorted(entry.needs)],
                 "equations": prose.html(module.__doc__), "about": prose.html(prose.without_options(entry.cls.__doc__)),
                 "options": [(o, _default(v), prose.inline(reasons.get(o, ""))) for o, v in _own_first(entry.options())],
-                "fixed": {option: entry.preset[option] for option in sorted(entry.fixed)},
+                "fixed": {option: (entry.cls.options() | entry.preset)[option] for option in sorted(entry.fixed)},
                 "file": module.__name__.replace(".", "/") + ".py", "source": source_page(module.__name__),
                 "uses": [_use(content, *place) for place in uses.get(name, [])],
                 "speed": speed, "times": speed.of(name) if speed else [],
