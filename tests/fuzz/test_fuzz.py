@@ -1,7 +1,7 @@
 """Thousands of damaged files: each is read as it was, or refused in one sentence, in bounded time.
 
 ``DURNN_FUZZ_SCALE`` multiplies the number of cases (default 1), ``DURNN_FUZZ_SEED`` chooses others (default 0). A case
-that fails names its number, and its file is left in the folder of the test.
+that fails names its number, which with the seed makes it again.
 """
 
 from __future__ import annotations
