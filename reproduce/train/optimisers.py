@@ -88,13 +88,13 @@ def options(name: str) -> dict[str, Any]:
     return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
 
-def build(part: Part, network: nn.Module, lr: float | None = None) -> torch.optim.Optimizer:
+def build(part: Part, network: nn.Module) -> torch.optim.Optimizer:
     """The optimiser of a network's trainable parameters; each group holds the ``factor`` of its rate."""
     known = options(part.name)
     for option in part.options:
         if option not in known:
             raise ValueError(f"optimiser: {part.name} has no option {option!r}; {nearest(option, known)}")
-    return _factories[part.name](groups(part, network), lr or part.lr, **part.options)
+    return _factories[part.name](groups(part, network), part.lr, **part.options)
 
 
 def check(part: Part) -> None:
