@@ -16,12 +16,13 @@ from rich.console import Console
 import tasks
 from reproduce import cli
 from reproduce.cli import Arguments, choose, execute, parse_duration
-from reproduce.execute.local import Inline, share
+from reproduce.execute.local import Inline
+from reproduce.execute.slots import threads_of_each
 from reproduce.plan import runs
 from reproduce.plan.experiments import EXPERIMENTS
 from reproduce.plan.runs import ROOT
 from reproduce.report import records
-from reproduce.train import checkpoint
+from reproduce.train import lease
 from tasks import DataError
 
 SCRIPTS = sorted(EXPERIMENTS)
@@ -194,8 +195,7 @@ def test_signal_to_the_command_saves_all_runs_and_ends_cleanly(tmp_path, number)
     assert "Traceback" not in output
     assert len(list(folders.glob("*/step-*.safetensors"))) == 2
     for folder in folders.iterdir():
-        with checkpoint.owned(folder) as free:
-            assert free, "a worker outlived the command"
+        assert lease.look(folder).state.ended, "a worker outlived the command"
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_nothing_to_run_is_an_error(tmp_path, monkeypatch):
 
 def test_legal_nested_thread_counts_are_understood(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "2,1")
-    assert share(1, "cpu") == (1, 2)
+    assert threads_of_each(1) == 2
 
 
 def test_ascii_output_is_no_reason_to_die(tmp_path):
