@@ -32,6 +32,7 @@ from reproduce.train import checkpoint, lease, provenance
 from reproduce.train.loop import finished_record
 from reproduce.train.outcome import SAID, Place
 from suite.files import nearest, sha256
+from suite.machine import cores
 
 MOST_SEEDS, MOST_JOBS, MOST_TASKS = 1000, 256, 1000
 SEEDS = {"smoke": 1, "quick": 1, "cpu": 1, "paper": 3}
@@ -67,8 +68,9 @@ class Arguments:
     """Runs at a time on each GPU. 0 stands for 1."""
 
     on: Annotated[str, tyro.conf.arg(metavar="WHERE")] = "local"
-    """Who does the runs. local: this machine. slurm: --workers tasks of one array. Commands on several hosts share the
-    runs of one folder without any of this."""
+    """Who does the runs. local: this machine. ray: a Ray cluster that is started on this machine; ray:HOST:PORT or
+    ray:auto: one that stands. slurm: --workers tasks of one array. Commands on several hosts may also share the runs of
+    one folder without any of this."""
 
     workers: int = 0
     """Tasks of a SLURM array; each does --jobs runs at a time (default 1)."""
@@ -164,8 +166,7 @@ def execute(experiment: Experiment, arguments: Arguments, console: Console, work
         for note in notes:
             say(console, f"note: {note}", "yellow")
         if arguments.list:
-            at_a_time = arguments.workers or len(slots(max(0, arguments.jobs), arguments.device, arguments.per_device))
-            console.print(listing(runs, place, experiment.title, arguments.budget, at_a_time))
+            console.print(listing(runs, place, experiment.title, arguments.budget, at_a_time(arguments)))
             return 0
         check_writable(place)
         if not runs:
@@ -192,7 +193,18 @@ def perform(runs: list[Run], place: Place, arguments: Arguments, console: Consol
     return 1 if "failed" in statuses else 3 if statuses & {"unfinished", "busy"} else 0
 
 
+def at_a_time(arguments: Arguments) -> int:
+    """How many runs go on together; 0 if only the cluster knows."""
+    if arguments.on == "local":
+        return len(slots(max(0, arguments.jobs), arguments.device, arguments.per_device))
+    return arguments.workers * max(1, arguments.jobs)
+
+
 def make_workers(arguments: Arguments) -> Workers:
+    if arguments.on != "local":
+        from reproduce.execute.ray_cluster import RayCluster  # late: few need it
+
+        return RayCluster(arguments.on.partition(":")[2], arguments.jobs, arguments.device, arguments.per_device)
     if arguments.jobs < 0:
         return Inline()
     return LocalProcesses(slots(arguments.jobs, arguments.device, arguments.per_device))
@@ -248,7 +260,7 @@ def make_place(experiment: Experiment, arguments: Arguments, began: float) -> Pl
         )
     return Place(
         runs=runs, records=results / "records", device=arguments.device, backend=arguments.backend,
-        threads=threads_of_each(len(slots(max(0, arguments.jobs), arguments.device, arguments.per_device))),
+        threads=threads_of_each(at_a_time(arguments) if arguments.on == "local" else cores()),
         deadline=began + limit if limit else 0.0, need_weights=experiment.weights, origin=origin,
     )  # fmt: skip
 
@@ -267,8 +279,10 @@ def check_numbers(arguments: Arguments) -> None:
         )
     if arguments.device != "cpu" and not re.fullmatch(r"cuda(:\d+)?", arguments.device):
         raise ValueError(f"--device {arguments.device!r} is not known; give cpu, cuda or cuda:1")
-    if arguments.on not in ("local", "slurm"):
-        raise ValueError(f"--on {arguments.on!r} is not known; give local or slurm")
+    if not re.fullmatch(r"local|slurm|ray(:.+)?", arguments.on):
+        raise ValueError(f"--on {arguments.on!r} is not known; give local, ray, ray:HOST:PORT or slurm")
+    if arguments.on != "local" and arguments.jobs < 0:
+        raise ValueError("--jobs -1 does without worker processes and goes with --on local")
     if (arguments.on == "slurm") != (1 <= arguments.workers <= MOST_TASKS):
         raise ValueError(f"--on slurm and --workers, 1 to {MOST_TASKS}, go together")
     if arguments.on != "slurm" and (arguments.slurm or arguments.dry_run):
@@ -313,7 +327,7 @@ def parse_duration(text: str) -> float:
     return total
 
 
-def listing(runs: list[Run], place: Place, title: str, budget: str, at_a_time: int) -> Table:
+def listing(runs: list[Run], place: Place, title: str, budget: str, together: int) -> Table:
     """What --list shows."""
     published = records.read_all(ROOT / "results" / "records").good
     known = [*records.read_all(place.records).good, *published]
@@ -336,17 +350,18 @@ def listing(runs: list[Run], place: Place, title: str, budget: str, at_a_time: i
         number = numbers.get((run.id, run.row))
         shown = "–" if number is None else f"{number:.4g}"
         table.add_row(run.row, run.cell, str(run.seed), run.task, updates, state, time_, shown)
-    table.caption = cost(ahead, budget, at_a_time)
+    table.caption = cost(ahead, budget, together)
     return table
 
 
-def cost(ahead: list[float | None], budget: str, at_a_time: int) -> str:
+def cost(ahead: list[float | None], budget: str, together: int) -> str:
     """What is still to be paid for, in hours of one core of the machines that the estimates come from."""
     known = [seconds for seconds in ahead if seconds is not None]
     said = f"budget {budget}: {len(ahead)} runs to do"
     if known:
         hours = sum(known) / 3600
-        said += f", about {hours:.2g} core-hours, or {hours / at_a_time:.2g} hours with {at_a_time} runs at a time"
+        said += f", about {hours:.2g} core-hours"
+        said += f", or {hours / together:.2g} hours with {together} runs at a time" if together else ""
     if len(known) < len(ahead):
         said += f"; for {len(ahead) - len(known)} of them no time was ever measured"
     return said

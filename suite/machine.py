@@ -57,7 +57,7 @@ def cores() -> int:
 def memory_bytes(field: str) -> int | None:
     """A line of this process's memory status, such as ``VmRSS``; None where there is no such file."""
     with contextlib.suppress(OSError):
-        for line in Path("/proc/self/status").read_text().splitlines():
+        for line in Path("/proc/self/status").read_text(errors="replace").splitlines():  # a name may be cut anywhere
             if line.startswith(f"{field}:"):
                 return 1024 * int(line.split()[1])
     return None
