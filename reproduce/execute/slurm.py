@@ -62,7 +62,7 @@ def make_script(
     script = ROOT / "reproduce" / f"{name}.py"
     start = [f"reproduce/{name}.py"] if script.exists() else ["-m", f"reproduce.{name}"]
     return SCRIPT.format(
-        tasks=tasks, directives="\n".join(f"#SBATCH {directive}" for directive in [*directives, *_joined(given)]),
+        tasks=tasks, directives="\n".join(f"#SBATCH {each}" for each in [*_joined(directives), *_joined(given)]),
         root=shlex.quote(str(ROOT)), sent=SENT, origin=shlex.quote(json.dumps(asdict(origin))),
         command=shlex.join([sys.executable, *start, *options]),
     )  # fmt: skip
