@@ -153,18 +153,19 @@ def take(folder: Path, from_step: Callable[[Path], int], abandoned: str = "") ->
         owner=secrets.token_hex(8), host=host_name(), kernel=kernel_id(), process=os.getpid(), attempt=seen.number + 1,
         seconds=lease_seconds(), locked=handle is not None, from_step=step, deaths=deaths + died,
     )  # fmt: skip
-    lease = Lease(folder, state, handle, before)
+    lease, won = Lease(folder, state, handle, before), False
     try:
-        won = lease._create() if not seen.number else _move(_path(folder, seen.number), lease.path)
-        if won:
-            for part in lease.path.glob("*.part"):
+        if lease._create() if not seen.number else _move(_path(folder, seen.number), lease.path):
+            for part in lease.path.glob("*.part"):  # a write that its owner may still want to finish
                 part.unlink(missing_ok=True)
             lease.beat()
-            return lease
+            won = True
     except LeaseLostError:
         pass
-    lease._unlock()
-    return None
+    finally:
+        if not won:
+            lease._unlock()
+    return lease if won else None
 
 
 def wait_for(folder: Path) -> Lease:

@@ -170,7 +170,10 @@ def test_killed_worker_is_told_and_killed_command_leaves_no_worker(tmp_path):
     process.wait()
     process.stdout.close()
     wait_for(lambda: not os.path.exists(f"/proc/{second}"))
-    assert len(list(folders.glob("*/step-*.safetensors"))) == 1, "the orphan did not save itself"
+    states = {path: lease.look(path).state for path in folders.glob("*")}
+    (orphan,) = [path for path, state in states.items() if state and state.process == second]
+    assert states[orphan].ended == "orphaned"
+    assert len(list(orphan.glob("step-*.safetensors"))) == 1, "the orphan did not save itself"
 
 
 def wait_for(condition, seconds=120):
