@@ -112,7 +112,7 @@ def main(name: str, argv: list[str] | None = None) -> None:
     about = (getattr(sys.modules.get("__main__"), "__doc__", None) or "").strip()
     arguments = tyro.cli(
         Arguments,
-        args=argv,
+        args=join_value("--slurm", sys.argv[1:] if argv is None else argv),
         prog=f"python reproduce/{name}.py",
         description=f"{experiment.title}.\n\n{about}\n\n{examples(experiment)}",
         config=(tyro.conf.FlagCreatePairsOff,),
@@ -130,6 +130,14 @@ def main(name: str, argv: list[str] | None = None) -> None:
     except KeyboardInterrupt:
         say(Console(stderr=True), INTERRUPTED, "red")
         sys.exit(130)
+
+
+def join_value(option: str, words: list[str]) -> list[str]:
+    """``--slurm --time=30`` as ``--slurm=--time=30``: a value that begins like an option would be taken for one."""
+    if option not in words[:-1]:
+        return words
+    place = words.index(option)
+    return [*words[:place], f"{option}={words[place + 1]}", *words[place + 2 :]]
 
 
 def examples(experiment: Experiment) -> str:

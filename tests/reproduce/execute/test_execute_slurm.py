@@ -60,6 +60,13 @@ def test_the_tasks_get_the_command_that_was_given():
     assert cli.tyro.cli(Arguments, args=words, config=(cli.tyro.conf.FlagCreatePairsOff,)) == given
 
 
+def test_options_for_sbatch_may_be_given_with_and_without_an_equals_sign():
+    for words in (["--slurm", "-p long --time=30", "--seeds", "2"], ["--slurm=-p long --time=30", "--seeds", "2"]):
+        given = cli.tyro.cli(Arguments, args=cli.join_value("--slurm", words))
+        assert (given.slurm, given.seeds) == ("-p long --time=30", 2)
+    assert cli.join_value("--slurm", ["--slurm"]) == ["--slurm"]
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
