@@ -368,8 +368,12 @@ def cost(ahead: list[float | None], budget: str, together: int) -> str:
     said = f"budget {budget}: {len(ahead)} runs to do"
     if known:
         hours = sum(known) / 3600
-        said += f", about {hours:.2g} core-hours"
-        said += f", or {hours / together:.2g} hours with {together} runs at a time" if together else ""
+        said += f", about {_rounded(hours)} core-hours"
+        said += f", or {_rounded(hours / together)} hours with {together} runs at a time" if together else ""
     if len(known) < len(ahead):
         said += f"; for {len(ahead) - len(known)} of them no time was ever measured"
     return said
+
+
+def _rounded(hours: float) -> str:
+    return f"{hours:,.0f}" if hours >= 10 else f"{hours:.2g}"

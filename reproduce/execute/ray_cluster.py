@@ -46,7 +46,8 @@ class RayCluster:
         self.gpus = 0.0 if device == "cpu" else 1.0 / (per_device or 1)
 
     def do(self, runs: Sequence[Run], place: Place, watch: Watch, stop: Stop) -> None:
-        place = replace(place, runs=place.runs.absolute(), records=place.records.absolute())
+        device, _, _ = place.device.partition(":")  # Ray shows a task its own GPU alone
+        place = replace(place, runs=place.runs.absolute(), records=place.records.absolute(), device=device)
         with self._connected() as ray:
             self._probe(ray, place)
             self._work(ray, runs, place, watch, stop)
@@ -70,7 +71,8 @@ class RayCluster:
         try:
             ray.init(**options)
         except (ConnectionError, RuntimeError, ValueError) as error:
-            raise ValueError(f"--on ray:{self.address}: {_first_line(error)}") from None
+            where = f"ray:{self.address}" if self.address else "ray"
+            raise ValueError(f"--on {where} does not work: {' '.join(str(error).split())}") from None
         if threading.current_thread() is threading.main_thread():
             for number, handler in handlers.items():
                 signal.signal(number, handler)  # Ray has taken SIGTERM for itself
@@ -160,6 +162,8 @@ def _outcome(ray: Any, answer: Any, stop: Stop) -> Outcome:
         return pickle.loads(ray.get(answer))
     except ray.exceptions.TaskCancelledError:
         return Outcome("unfinished", stop.reason, "stopped before it began")
+    except ray.exceptions.RayTaskError as error:  # our own code, before it could begin with the run
+        return Outcome("failed", message=str(error).strip().splitlines()[-1])
     except ray.exceptions.RayError as error:
         return Outcome("busy", message=f"Ray gave it up ({_first_line(error)}); it is given to Ray again")
 

@@ -15,7 +15,7 @@ from rich.console import Console
 
 import tasks
 from reproduce import cli
-from reproduce.cli import Arguments, choose, execute, parse_duration
+from reproduce.cli import Arguments, choose, cost, execute, parse_duration
 from reproduce.execute.local import Inline
 from reproduce.execute.slots import threads_of_each
 from reproduce.plan import runs
@@ -56,6 +56,7 @@ def test_list_shows_what_would_run(name, tmp_path, no_data):
     code, text = perform(name, tmp_path, list=True)
     assert code == 0
     assert "to do" in text
+    assert "budget quick: " in text
     assert not (tmp_path / "runs").exists()
     if name == "table3":
         assert "synthetic stand-in ntu-cs-synthetic" in text
@@ -139,6 +140,16 @@ def test_durations():
     for bad in ("soon", "", "h", "2 hours"):
         with pytest.raises(ValueError, match="is not a duration"):
             parse_duration(bad)
+
+
+def test_what_a_budget_costs():
+    said = cost([3600.0, 7200.0], "cpu", 2)
+    assert said == "budget cpu: 2 runs to do, about 3 core-hours, or 1.5 hours with 2 runs at a time"
+    assert cost([3600.0, None], "cpu", 0) == (
+        "budget cpu: 2 runs to do, about 1 core-hours; for 1 of them no time was ever measured"
+    )
+    assert "about 1,234 core-hours" in cost([3600.0 * 1234], "paper", 0)
+    assert cost([], "cpu", 2) == "budget cpu: 0 runs to do"
 
 
 def test_choice_of_names():
