@@ -12,7 +12,7 @@ from reproduce.plan.runs import ROOT
 from reproduce.report import claims, latex, measurements, records, tables
 from reproduce.report.overview import overview
 from reproduce.report.records import Record, Records
-from reproduce.report.selection import Block, blocks, fullest
+from reproduce.report.selection import Block, blocks
 from reproduce.train.outcome import Place
 from suite.files import write_atomic
 
@@ -85,12 +85,11 @@ def _figures(experiment: Experiment, shown: list[Block], place: Place, results: 
     if experiment.kind == "curves":
         return figures.curves(experiment, shown, results / "figures")
     layers = []
-    for block in filter(None, (fullest(shown, cell) for cell in experiment.all_cells)):  # one budget in one figure
-        for line in block.lines:
-            mine = activations.layers_of(line, place)
+    for cell in experiment.all_cells:  # one budget in one figure: the one of which most weights are here
+        drawn = [[(line, activations.layers_of(line, place)) for line in b.lines] for b in shown if b.cell == cell]
+        for line, mine in max(drawn, key=lambda lines: sum(bool(mine) for _, mine in lines), default=[]):
             if not mine:
-                message = f"no trained weights of {line.label} on this machine; run without --report-only"
-                say(console, message)
+                say(console, f"no trained weights of {line.label} on this machine; run without --report-only")
             layers += mine
     if not layers:
         return []
