@@ -2,10 +2,12 @@
 
 import errno
 import io
+import itertools
 import os
 import shutil
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
@@ -40,8 +42,8 @@ def no_data(monkeypatch):
     runs.build_task.cache_clear()
 
 
-def perform(name, tmp_path, **options):
-    console = Console(record=True, width=200, file=io.StringIO())
+def perform(name, tmp_path, terminal=False, **options):
+    console = Console(record=True, width=200, file=io.StringIO(), force_terminal=terminal)
     arguments = Arguments(results=tmp_path / "results", runs=tmp_path / "runs", **options)
     code = execute(EXPERIMENTS[name], arguments, console, Inline())
     return code, console.export_text()
@@ -181,8 +183,8 @@ def test_nothing_to_run_is_an_error(tmp_path, monkeypatch):
 
 
 def test_legal_nested_thread_counts_are_understood(monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "2,1")
-    assert share(1, "cpu") == (1, 2)
+    monkeypatch.setenv("OMP_NUM_THREADS", "77,1")
+    assert share(1, "cpu") == (1, 77)
 
 
 def test_ascii_output_is_no_reason_to_die(tmp_path):
@@ -193,11 +195,56 @@ def test_ascii_output_is_no_reason_to_die(tmp_path):
     assert b"DuRNN" in done.stdout
 
 
-@pytest.mark.parametrize("what", ["results", "runs"])
+@pytest.fixture
+def no_training(monkeypatch):
+    monkeypatch.setattr(cli, "perform", lambda *_: pytest.fail("training has begun"))
+
+
+@pytest.mark.usefixtures("no_training")
+@pytest.mark.parametrize("what", ["results", "runs", "results/records", "results/figures"])
 def test_a_place_that_cannot_be_written_to_is_found_before_training(tmp_path, what):
+    (tmp_path / what).parent.mkdir(exist_ok=True)
     (tmp_path / what).write_text("a file, not a folder")
     with pytest.raises(ValueError, match=rf"{what}.* cannot be written to"):
         perform("figure2", tmp_path, budget="smoke", rows="durnn", cells="adding-100")
+
+
+@pytest.mark.usefixtures("no_training")
+@pytest.mark.parametrize("problem", [errno.ENOSPC, errno.EROFS])
+def test_a_full_or_closed_place_is_found_before_training(tmp_path, monkeypatch, problem):
+    class Full(io.BytesIO):
+        def flush(self):
+            raise OSError(problem, os.strerror(problem))
+
+    monkeypatch.setattr(cli.tempfile, "TemporaryFile", lambda **_: Full())
+    with pytest.raises(ValueError, match=rf"cannot be written to \({os.strerror(problem)}\)"):
+        perform("figure2", tmp_path, budget="smoke", rows="durnn", cells="adding-100")
+
+
+@pytest.mark.usefixtures("no_training")
+@pytest.mark.parametrize("name", ["figure2.md", "figures/figure2.png"])
+def test_a_folder_in_the_place_of_a_table_or_figure_is_found_before_training(tmp_path, name):
+    (tmp_path / "results" / name).mkdir(parents=True)
+    with pytest.raises(ValueError, match=rf"{name} is a folder"):
+        perform("figure2", tmp_path, budget="smoke", rows="durnn", cells="adding-100")
+
+
+def test_a_clock_that_is_set_forward_ends_nothing(tmp_path, monkeypatch):
+    jumps = itertools.count(time.time(), 7200.0)
+    monkeypatch.setattr(time, "time", lambda: next(jumps))
+    chosen = {"budget": "smoke", "rows": "rnn-tanh", "cells": "adding-100", "backend": "reference"}
+    code, text = perform("figure2", tmp_path, time_limit="1h", **chosen)
+    assert (code, "6 of 6 updates" in text) == (0, True), text
+
+
+def test_the_label_of_a_row_of_ones_own_may_look_like_markup(tmp_path):
+    (tmp_path / "row.toml").write_text(
+        '[rows.mine]\nlabel = "[/b] mine"\nlike = "rnn-tanh"\n[[settings]]\nsource = "ours: test"\nmodel = {}\n'
+    )
+    chosen = {"budget": "smoke", "rows": "mine", "cells": "adding-100", "add": tmp_path / "row.toml"}
+    code, text = perform("figure2", tmp_path, terminal=True, backend="reference", **chosen)
+    assert code == 0
+    assert "[/b] mine" in text
 
 
 def command(tmp_path, script, *options, wrapper=(), **environment):
