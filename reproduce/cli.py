@@ -143,7 +143,7 @@ def execute(experiment: Experiment, arguments: Arguments, console: Console, work
         if arguments.list:
             console.print(listing(runs, place, experiment.title))
             return 0
-        check_writable(place)
+        check_writable(experiment, place)
         if not runs:
             raise ValueError("nothing can be run: no task of the chosen cells can be had here; see the notes above")
         code = perform(runs, place, arguments, console, workers)
@@ -192,9 +192,11 @@ def check_numbers(arguments: Arguments) -> None:
         raise ValueError(f"--device {arguments.device} was asked for, but torch sees no CUDA GPU here")
 
 
-def check_writable(place: Place) -> None:
-    """Find out before the first update whether the last one could be written down."""
-    for folder in (place.runs, place.records):
+def check_writable(experiment: Experiment, place: Place) -> None:
+    """Find out before the first update whether everything that comes of the last one could be written down."""
+    results = place.records.parent
+    figures = [] if experiment.kind == "table" else [results / "figures"]
+    for folder in (place.runs, place.records, results, *figures):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=folder) as file:
@@ -205,6 +207,10 @@ def check_writable(place: Place) -> None:
             raise ValueError(
                 f"{folder} cannot be written to ({what}); choose another with --results and --runs"
             ) from None
+    for folder in (results, *figures):
+        for path in folder.glob(f"{experiment.name}.*"):
+            if path.is_dir():
+                raise ValueError(f"{path} is a folder, where a file belongs; choose another place with --results")
 
 
 def choose(kind: str, wanted: str, known: tuple[str, ...]) -> list[str]:

@@ -50,8 +50,18 @@ class LocalProcesses:
 
     def __init__(self, jobs: int):
         self.jobs = jobs
+        self.processes: list[Any] = []
 
     def do(self, runs: Sequence[Run], place: Place, watch: Watch, stop: Stop) -> None:
+        try:
+            self._do(runs, place, watch, stop)
+        except BaseException:  # such as a second Ctrl-C, which does not wait for what is being saved
+            for process in self.processes:
+                process.kill()
+                process.join()
+            raise
+
+    def _do(self, runs: Sequence[Run], place: Place, watch: Watch, stop: Stop) -> None:
         waiting = list(runs)
         idle: list[tuple[Connection, Any]] = []
         active: dict[Connection, tuple[Run, Any]] = {}
@@ -92,6 +102,7 @@ class LocalProcesses:
         process = context.Process(target=_child, args=(theirs, place), daemon=True)
         with _signals_held_back():
             process.start()
+        self.processes.append(process)
         theirs.close()
         return ours, process
 

@@ -100,6 +100,8 @@ def test_changed_code_is_another_run(tmp_path, mine):
         ('{ name = "my-leaky" }', '{ name = "my-leaky", norm = "afer" }', "norm"),
         ('my-leaky = { label = "Leaky integrator (mine)" }', "my-leaky = {}", "has no label"),
         ("my-leaky = { label", "lstm = { label", "a row 'lstm' in recipe adding already"),
+        ("my-leaky = { label", "'../leaky' = { label", "'../leaky' is no name for a row"),
+        ("my-leaky = { label", "'[/b]' = { label", "'[/b]' is no name for a row"),
         ('(mine)"', '(mine)", like = "durn"', "did you mean 'durnn'"),
         ('source = "ours: an example"', 'source = "me"', "must start with"),
         ("[[settings]]", '[[settings]]\nrows = ["lstm"]', "only name the file's own rows"),

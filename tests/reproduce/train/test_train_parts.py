@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from run_samples import make_place, make_run, make_settings
+from run_samples import make_place, make_run, make_settings, outcome_of
 
 import models
 import tasks
@@ -254,8 +254,6 @@ def test_stages_freeze_what_they_say():
 
 
 def test_stages_survive_a_stop(tmp_path):
-    from test_train_loop import outcome_of
-
     whole = train(make_run(**STAGED), make_place(tmp_path / "whole"))
     place = make_place(tmp_path / "stopped")
     for limit in (5, 14, 25):
