@@ -1,7 +1,7 @@
 """Noise that trains: dropout with one mask over time, and masks inside a recurrence. Sequences are ``(T, B, N)``.
 
-A mask inside a recurrence is drawn for the whole sequence before its first step, from torch's global generator, so that
-a kernel can take it as one tensor and a training that is continued draws the same.
+A mask inside a recurrence is drawn for the whole sequence before its first step, by a seed from torch's global
+generator, so that a kernel can take it as one tensor and a training that is continued draws the same.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from models.kernels import bernoulli
 
 PER = ("step", "sequence")
 
@@ -42,11 +44,11 @@ class StepNoise(nn.Module):
         self.mask: Tensor | None = None
         self._step = 0
 
-    def begin(self, T: int, B: int, device: torch.device | None = None) -> None:
+    def begin(self, T: int, B: int, device: torch.device | None = None, backend: str = "auto") -> None:
         self._step = 0
         self.mask = None
         if self.training and self.p > 0:
-            drawn = bernoulli((T if self.per == "step" else 1, B, self.units), self.p, device)
+            drawn = bernoulli((T if self.per == "step" else 1, B, self.units), self.p, device, backend)
             self.mask = drawn.expand(T, B, self.units)
 
     def next_mask(self) -> Tensor:
@@ -82,16 +84,6 @@ class UpdateDropout(StepNoise):
         if self.training:
             return update.masked_fill(self.next_mask(), 0.0)
         return (1 - self.p) * update
-
-
-def bernoulli(shape: tuple[int, ...], p: float, device: torch.device | None = None) -> Tensor:
-    """Independent bool values, True with probability p in (0, 1], exact to 2^-32.
-
-    Two values share a random word, which is four times as fast as one ``torch.rand`` for each.
-    """
-    count = torch.Size(shape).numel()
-    words = torch.empty((count + 1) // 2, dtype=torch.int64, device=device).random_(-(2**63), None)
-    return (words.view(torch.int32)[:count] <= round(p * 2**32) - 2**31 - 1).view(shape)
 
 
 def check_probability(argument: str, p: object, *, one: bool = False) -> float:

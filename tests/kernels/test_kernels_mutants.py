@@ -76,6 +76,49 @@ def lstm(
     return function
 
 
+def noisy_lstm(
+    zoned: Callable[[Tensor, Tensor, Tensor], Tensor] = lambda d, old, new: d * old + (1 - d) * new,
+    masks: tuple[int, int, int] = (0, 1, 2),
+    read: Callable[[Tensor, Tensor], Tensor] = lambda new_c, c: new_c,
+    dropped: Callable[[Tensor, Tensor, Tensor], Tensor] = lambda m, kept, update: kept + m * update,
+) -> Callable[[str], Function]:
+    """Of the name of an operator with noise."""
+
+    def of(name: str) -> Function:
+        def function(**arguments: Tensor) -> tuple[Tensor, Tensor]:
+            given = OPERATORS[name].options(arguments)
+            u, W_rec, h, c = arguments.values()
+            states = []
+            for t, u_t in enumerate(u):
+                values = list(given["rates"]) if "rates" in given else [given["noise"][t] >> k & 1 for k in range(3)]
+                d_c, d_h, off = (values[k] for k in masks)
+                i, f, g, o = (u_t + h @ W_rec.T).chunk(4, dim=-1)
+                new_c = dropped(1 - off, torch.sigmoid(f) * c, torch.sigmoid(i) * torch.tanh(g))
+                next_c = zoned(d_c, c, new_c)
+                h = zoned(d_h, h, torch.sigmoid(o) * torch.tanh(read(new_c, next_c)))
+                c = next_c
+                states.append(h)
+            return torch.stack(states), c
+
+        return function
+
+    return of
+
+
+NOISY_MUTANTS = {
+    "the past not carried back": noisy_lstm(zoned=lambda d, old, new: d * old.detach() + (1 - d) * new),
+    "the new not carried back": noisy_lstm(zoned=lambda d, old, new: d * old + (1 - d) * new.detach()),
+    "old and new swapped": noisy_lstm(zoned=lambda d, old, new: d * new + (1 - d) * old),
+    "masks of c and h swapped": noisy_lstm(masks=(1, 0, 2)),
+    "mask of c for both": noisy_lstm(masks=(0, 0, 2)),
+    "another mask for the update": noisy_lstm(masks=(0, 1, 1)),
+    "h from the c that was kept": noisy_lstm(read=lambda new_c, c: c),
+    "the memory dropped as well": noisy_lstm(dropped=lambda m, kept, update: m * (kept + update)),
+    "the update not dropped": noisy_lstm(dropped=lambda m, kept, update: kept + update),
+    "no gradient of the update": noisy_lstm(dropped=lambda m, kept, update: kept + m * update.detach()),
+}
+
+
 def shift(b: Tensor) -> Tensor:
     return b + 1e-3
 
@@ -116,6 +159,11 @@ MUTANTS: dict[str, tuple[str, Function]] = {
     "lstm: tanh(c) without derivative": ("lstm", lstm(squashed=lambda c: _straight_through(torch.tanh, c))),
     "lstm: c not squashed": ("lstm", lstm(squashed=lambda c: c)),
     "lstm: no gradient through h": ("lstm", lstm(back=lambda h: h.detach())),
+    **{
+        f"{name}: {mistake}": (name, mutant(name))
+        for name in ("lstm_noise", "lstm_rates")
+        for mistake, mutant in NOISY_MUTANTS.items()
+    },
 }
 
 
@@ -152,6 +200,8 @@ def test_the_unbroken_form_passes(operator_name: str) -> None:
         "indrnn": indrnn(lambda h, u, U: torch.relu(u + U * h)),
         "select": select(),
         "lstm": lstm(),
+        "lstm_noise": noisy_lstm()("lstm_noise"),
+        "lstm_rates": noisy_lstm()("lstm_rates"),
     }
     operator = OPERATORS[operator_name]
     for T, B, N in LADDER:

@@ -133,9 +133,18 @@ def directions(op: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
     return module.forward, module.backward
 
 
+def noise(kind: str, T: int, B: int, N: int, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
+    """What an LSTM takes besides, or nothing."""
+    if kind == "drawn":
+        return torch.randint(0, 8, (T, B, N), dtype=torch.uint8, generator=torch.Generator().manual_seed(5)), None
+    return None, torch.tensor([0.3, 0.15, 0.4], dtype=dtype) if kind == "expected" else None
+
+
 def forward_and_backward(op: str, size: tuple[int, int, int], dtype: torch.dtype, options: tuple, path: dict) -> None:
     """Calls both directions of one op and compares outputs, final states and all gradients."""
     tensors = inputs(op, *size, dtype)
+    if op == "lstm":
+        options = noise(*options, *size, dtype)
     outputs, grads, wanted = by_reference(op, tensors, *options)
     forward, backward = directions(op)
     results = forward(*tensors.values(), *options, **path)
@@ -152,7 +161,7 @@ def forward_and_backward(op: str, size: tuple[int, int, int], dtype: torch.dtype
         results = [y]
     else:
         y, c_last, gates, cells = results
-        got = backward(*grads, x["W_rec"], x["h0"], x["c0"], y, gates, cells, **path)
+        got = backward(*grads, x["W_rec"], x["h0"], x["c0"], y, gates, cells, *options, **path)
         results = [y, c_last]
     compare(["y", "c"][: len(results)], list(results), outputs, TOLERANCE[dtype])
     compare([f"grad_{name}" for name in tensors], list(got), wanted, TOLERANCE[dtype])
@@ -163,7 +172,7 @@ def forward_and_backward(op: str, size: tuple[int, int, int], dtype: torch.dtype
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize(
     ("op", "options"),
-    [("rnn", ("relu",)), ("rnn", ("tanh",)), ("select", ()), ("lstm", ())],
+    [("rnn", ("relu",)), ("rnn", ("tanh",)), ("select", ()), ("lstm", ("none",))],
     ids=["rnn-relu", "rnn-tanh", "select", "lstm"],
 )
 def test_equals_reference(
@@ -172,10 +181,17 @@ def test_equals_reference(
     run(forward_and_backward, op, size, dtype, options, {"resident": resident, "precision": "ieee"})
 
 
+@pytest.mark.parametrize("resident", [True, False], ids=["resident", "per-step"])
+@pytest.mark.parametrize("size", [(3, 5, 7), (2, 18, 20)], ids=str)
+@pytest.mark.parametrize("kind", ["drawn", "expected"])
+def test_noise_equals_reference(run: Run, kind: str, size: tuple[int, int, int], resident: bool) -> None:
+    run(forward_and_backward, "lstm", size, torch.float64, (kind,), {"resident": resident, "precision": "ieee"})
+
+
 @pytest.mark.parametrize("op", ["rnn", "select", "lstm"])
 def test_undivided_products_equal_reference(run: Run, op: str) -> None:
     """IEEE products of 100 units are computed in eighths, TF32 ones (exact in the interpreter) at once."""
-    options = ("relu",) if op == "rnn" else ()
+    options = {"rnn": ("relu",), "lstm": ("none",)}.get(op, ())
     run(forward_and_backward, op, (2, 3, 100), torch.float32, options, {"resident": True, "precision": "tf32"})
 
 
@@ -204,7 +220,7 @@ def through_operators(op: str, options: tuple) -> None:
 
 @pytest.mark.parametrize(
     ("op", "options"),
-    [("rnn", ("relu",)), ("rnn", ("tanh",)), ("indrnn", ()), ("select", ()), ("lstm", ())],
+    [("rnn", ("relu",)), ("rnn", ("tanh",)), ("indrnn", ()), ("select", ()), ("lstm", (None, None))],
     ids=["rnn-relu", "rnn-tanh", "indrnn", "select", "lstm"],
 )
 def test_operators_differentiate_through_triton(run: Run, op: str, options: tuple) -> None:
@@ -233,7 +249,7 @@ def difference_quotients(op: str, options: tuple) -> None:
 
 @pytest.mark.parametrize(
     ("op", "options"),
-    [("rnn", ("relu",)), ("rnn", ("tanh",)), ("indrnn", ()), ("select", ()), ("lstm", ())],
+    [("rnn", ("relu",)), ("rnn", ("tanh",)), ("indrnn", ()), ("select", ()), ("lstm", (None, None))],
     ids=["rnn-relu", "rnn-tanh", "indrnn", "select", "lstm"],
 )
 def test_gradients_equal_difference_quotients(run: Run, op: str, options: tuple) -> None:
@@ -258,7 +274,7 @@ def nan_like_reference(op: str, options: tuple, resident: bool) -> None:
 @pytest.mark.parametrize("resident", [True, False], ids=["resident", "per-step"])
 @pytest.mark.parametrize(
     ("op", "options"),
-    [("rnn", ("relu",)), ("rnn", ("tanh",)), ("indrnn", ()), ("select", ()), ("lstm", ())],
+    [("rnn", ("relu",)), ("rnn", ("tanh",)), ("indrnn", ()), ("select", ()), ("lstm", (None, None))],
     ids=["rnn-relu", "rnn-tanh", "indrnn", "select", "lstm"],
 )
 def test_divergence_shows_as_nan(run: Run, op: str, options: tuple, resident: bool) -> None:

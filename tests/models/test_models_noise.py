@@ -2,7 +2,8 @@ import pytest
 import torch
 
 import models
-from models.noise import StepNoise, TimeSharedDropout, UpdateDropout, Zoneout, bernoulli
+from models.kernels import bernoulli
+from models.noise import StepNoise, TimeSharedDropout, UpdateDropout, Zoneout
 from models.norms import FrameNorm
 
 
