@@ -63,6 +63,7 @@ INITIALISERS: dict[str, Initialiser] = {
     "uniform-fan-in": lambda W, generator: nn.init.uniform_(
         W, -1 / math.sqrt(W.shape[1]), 1 / math.sqrt(W.shape[1]), generator=generator
     ),
+    "uniform-0.08": lambda W, generator: nn.init.uniform_(W, -0.08, 0.08, generator=generator),
     "normal-0.001": lambda W, generator: nn.init.normal_(W, std=0.001, generator=generator),
     "normal-1": lambda W, generator: nn.init.normal_(W, std=1.0, generator=generator),
 }

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.base import Part
-from models.registry import Registry
+from models.registry import SKELETON_SIZE, Registry
 
 
 class Input(Part, ABC):
@@ -53,6 +53,11 @@ def names() -> list[str]:
 def options(name: str) -> dict[str, Any]:
     """The options of an input with their defaults; ``...`` stands for one that must be given."""
     return INPUTS.options(name)
+
+
+def example(name: str, input_size: int = 8, **options: Any) -> Input:
+    """An input with what it needs, for checks; of another ``input_size`` where it can only read a skeleton."""
+    return build(name, SKELETON_SIZE if "skeleton" in INPUTS.entry(name).needs else input_size, **options)
 
 
 @register("one-hot")

@@ -115,8 +115,8 @@ class AttentionSum(Readout):
     dropout: 0, of that LSTM.
     uniform: True sets β ≡ 1 and leaves the attention unused.
 
-    b starts at 1, because β = 0 passes no gradient. The penalty "temporal-attention" is the mean of β over the real
-    steps of a sample, averaged over samples.
+    w starts at 0 and b at 1, so that β = 1; β = 0 would pass no gradient. The penalty "temporal-attention" is the mean
+    of β over the real steps of a sample, averaged over samples.
     """
 
     decayed = ("head.weight", "beta.weight")
@@ -138,6 +138,7 @@ class AttentionSum(Readout):
         self.uniform = uniform
         self.attention = LSTM(input_size, size, dropout=dropout)
         self.beta = nn.Linear(size, 1)
+        nn.init.zeros_(self.beta.weight)
         nn.init.ones_(self.beta.bias)
 
     def read(self, y: Tensor, x: Tensor | None, mask: Tensor | None) -> Tensor:
@@ -146,11 +147,15 @@ class AttentionSum(Readout):
             return logits.sum(0)
         if x is None:
             raise ValueError("AttentionSum needs x, what the model saw.")
-        beta = _zero_padding(torch.relu(self.beta(self.attention(x)[0])), mask)  # (T, B, 1)
+        beta = _zero_padding(self.weights(x), mask)  # (T, B, 1)
         if self.training:
             steps = len(beta) if mask is None else mask.sum(0).unsqueeze(-1)
             self.collect("temporal-attention", (beta.sum(0) / steps).mean())
         return (beta * logits).sum(0)  # (B, out)
+
+    def weights(self, x: Tensor) -> Tensor:
+        """β, (T, B, 1)."""
+        return torch.relu(self.beta(self.attention(x)[0]))
 
 
 @register("mean-log-probabilities", paper="Liu et al. 2016")

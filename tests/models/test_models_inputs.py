@@ -53,9 +53,11 @@ def test_bad_inputs_get_one_clear_sentence(call, message):
 @pytest.mark.parametrize("name", inputs.names())
 def test_every_input_gives_its_size_to_the_model(name):
     needed = {"size": 6} if inputs.options(name).get("size") is ... else {}
-    part = inputs.build(name, 5, **needed)
-    x = SYMBOLS if part.takes_symbols else torch.randn(3, 2, 5)
+    part = inputs.example(name, 5, **needed)
+    x = SYMBOLS if part.takes_symbols else torch.randn(3, 2, part.input_size)
     mask = torch.tensor([[True, True], [True, True], [True, False]])
-    assert part(x, mask).shape == (3, 2, part.size)
-    assert part.mask(mask) is mask
+    y = part(x, mask)
+    assert y.shape == (len(part.mask(mask)), 2, part.size)
+    assert part.mask(mask).dtype == torch.bool
+    assert part.mask(None) is None
     decayed_parameters(part)

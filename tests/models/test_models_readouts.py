@@ -113,8 +113,10 @@ def test_the_release_of_va_rnn_counts_the_last_step_for_its_padding():
 
 def test_attention_weighs_each_step():
     readout, (y, x) = build("attention-sum", {"size": 7}), sequences()
+    assert (readout.weights(x) == 1).all(), "attention must begin uniform and alive"
+    nn.init.normal_(readout.beta.weight, std=0.3)
     beta = torch.relu(readout.attention(x)[0] @ readout.beta.weight.T + readout.beta.bias)  # (T, B, 1)
-    assert (beta > 0).all(), "attention must begin alive"
+    assert beta.std() > 0.01
     expected = torch.stack([(beta * readout.head(y))[:n, b].sum(0) for b, n in enumerate(LENGTHS.tolist())])
     torch.testing.assert_close(readout(y, x, MASK), expected)
     level = torch.stack([beta[:n, b].mean() for b, n in enumerate(LENGTHS.tolist())]).mean()

@@ -235,6 +235,8 @@ def test_learned_start_begins_as_zeros_and_learns(name, options):
 @every_model
 def test_start_noise_is_for_training_alone(name, options):
     net, plain = build(name, options, start_noise=0.5), build(name, options)
+    if not net.cells[0].noisy:
+        pytest.skip("reads no state")
     x = example_input(name, net, 5, 3)
     before = torch.get_rng_state()
     assert torch.equal(net.eval()(x)[0], plain(x)[0])
