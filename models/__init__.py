@@ -8,7 +8,7 @@
 ``models.inputs`` and ``models.readouts`` hold what stands before and behind a model.
 """
 
-from models import inputs, readouts
+from models import inputs, readouts, view_adaptation
 from models.base import Cell, Part, Slot, decayed_parameters
 from models.durnn import DuRNN
 from models.gru import GRU
@@ -20,6 +20,7 @@ from models.lstm import LSTM
 from models.mingru import MinGRU
 from models.mrnn import MRNN
 from models.nets import Lockstep, RecurrentNet, Stack
+from models.part_lstm import PartLSTM
 from models.registry import build, names, needs, options, paper, register
 from models.rnn import IRNN, RNN
 from models.states import State, detach, state_from_tensors, state_tensors
@@ -41,6 +42,7 @@ __all__ = [
     "Lockstep",
     "MinGRU",
     "Part",
+    "PartLSTM",
     "RecurrentNet",
     "Slot",
     "Stack",
@@ -57,4 +59,5 @@ __all__ = [
     "register",
     "state_from_tensors",
     "state_tensors",
+    "view_adaptation",
 ]

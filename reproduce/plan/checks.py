@@ -29,7 +29,7 @@ def check_settings(task: str, settings: str) -> None:
     with torch.random.fork_rng(devices=[]):
         parts = [small_model(s.model)]
         if s.input:
-            parts.append(inputs.build(s.input.name, LENGTH, **s.input.options))
+            parts.append(inputs.example(s.input.name, LENGTH, **s.input.options))
         if s.readout:
             parts.append(readouts.build(s.readout.name, WIDTH, WIDTH, WIDTH, **s.readout.options))
         optimisers.check(s.optimiser)

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 import models
 from models import inputs, readouts
-from models.base import Part
+from models.base import Cell, Part
 from models.states import State, detach
 from reproduce.plan.parts import Clip, Settings
 
@@ -39,6 +39,9 @@ class Network(Part):
         if settings.readout:
             name, options = settings.readout.name, settings.readout.options
         self.readout = readouts.build(name, self.model.size, task.output_size, self.model.input_size, **options)
+        for part in self.modules():
+            if isinstance(part, Cell):
+                part.backend = backend  # also those inside the input and the readout
         if self.readout.every_step != (task.kind == "classify-every"):
             raise ValueError(f"readout {name} does not fit task {task.name}, which is of the kind {task.kind}")
 
