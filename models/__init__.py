@@ -8,7 +8,7 @@
 ``models.inputs`` and ``models.readouts`` hold what stands before and behind a model.
 """
 
-from models import inputs, readouts, skeleton
+from models import inputs, readouts, skeleton, view_adaptation
 from models.base import Cell, Part, Slot, decayed_parameters
 from models.durnn import DuRNN
 from models.feed_forward import FeedForward
@@ -21,6 +21,7 @@ from models.lstm import LSTM
 from models.mingru import MinGRU
 from models.mrnn import MRNN
 from models.nets import Lockstep, RecurrentNet, Stack
+from models.part_lstm import PartLSTM
 from models.registry import build, names, needs, options, paper, register
 from models.rnn import IRNN, RNN
 from models.st_lstm import STLSTM
@@ -45,6 +46,7 @@ __all__ = [
     "Lockstep",
     "MinGRU",
     "Part",
+    "PartLSTM",
     "RecurrentNet",
     "Slot",
     "Stack",
@@ -62,4 +64,5 @@ __all__ = [
     "skeleton",
     "state_from_tensors",
     "state_tensors",
+    "view_adaptation",
 ]

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.base import Part
+from models.noise import check_deviation, nonzero_noise
 from models.registry import SKELETON_SIZE, Registry
 
 
@@ -93,3 +94,18 @@ class Embedding(Input):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         return self.embedding(x)  # (T, B) -> (T, B, size)
+
+
+@register("noise")
+class Noise(Input):
+    """Gaussian noise on all values that are not 0, in training; padding and absent bodies, which are 0, stay so.
+
+    deviation: its standard deviation.
+    """
+
+    def __init__(self, input_size: int, *, deviation: float) -> None:
+        super().__init__(input_size, input_size)
+        self.deviation = check_deviation("deviation", deviation)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        return nonzero_noise(x, self.deviation) if self.training else x

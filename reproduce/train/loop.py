@@ -334,7 +334,7 @@ class Training:
         """Why no further update is due, or None."""
         if self.step >= self.settings.training.updates:
             return "schedule"
-        return "minimum-rate" if self.schedule.finished else None
+        return self.schedule.finished
 
     def progress(self, visit: facts.Visiting) -> Progress:
         updates = self.settings.training.updates

@@ -203,7 +203,34 @@ def test_plateau(reload, halve):
     other = schedules.build(Schedule(**part), 1.0, 100, 1)
     other.restore(schedule.state())
     assert other.rate(0) == schedule.rate(0) == 0.5 ** len(expected)
-    assert schedule.finished == (0.5 ** len(expected) < 0.2)
+    assert schedule.finished == ("minimum-rate" if 0.5 ** len(expected) < 0.2 else None)
+
+
+def test_plateau_rests_after_a_decay_and_ends_without_improvement():
+    """As Keras' ReduceLROnPlateau and EarlyStopping with patience 2, cooldown 3 and patience 9."""
+    part = {"name": "plateau", "factor": 0.1, "patience": 2, "min_lr": 0.0, "cooldown": 3, "stop": 9}
+    schedule = schedules.build(Schedule(**part), 1.0, 100, 1)
+    decays, ended = [], []
+    for number, is_best in enumerate([True, *[False] * 3, True, *[False] * 9]):
+        decays += [number] if schedule.judge(is_best) else []
+        ended.append(schedule.finished)
+        other = schedules.build(Schedule(**part), 1.0, 100, 1)
+        other.restore(schedule.state())
+        schedule = other
+    # decay at 2; 3 to 5 rest; 6 and 7 count: decay; 8 to 10 rest; 11 and 12 count: decay; 13 is the ninth in a row
+    assert decays == [2, 7, 12]
+    assert ended == [None] * 13 + ["no-improvement"]
+    for option in ("cooldown", "stop", "patience"):
+        with pytest.raises(ValueError, match=f"{option}=-1 must not be negative"):
+            schedules.build(Schedule(**part | {option: -1}), 1.0, 100, 1)
+
+
+def test_a_training_without_improvement_ends_and_says_so(tmp_path):
+    schedule = {"name": "plateau", "factor": 1.0, "patience": 5, "min_lr": 0.0, "stop": 2}
+    run = make_run(schedule=schedule, evaluation={"every": 1}, optimiser={"lr": 1e-30})
+    outcome = train(run, make_place(tmp_path))
+    assert (outcome.status, outcome.ended) == ("completed", "no-improvement")
+    assert outcome.record.curve[-1].step == 3
 
 
 def test_plateau_reloads_only_if_asked():
