@@ -41,18 +41,32 @@ class Constant:
 
 
 class Step(Constant):
-    """Times ``factor`` after every ``every`` updates, or after every ``every_epochs`` epochs."""
+    """Times ``factor`` after every ``every`` updates, or after every ``every_epochs`` epochs.
+
+    after_epochs: epochs at the start in which nothing happens, and after which counting begins.
+    """
 
     def __init__(
-        self, lr: float, updates: int, epoch: int, *, factor: float, every: int = 0, every_epochs: int = 0
+        self,
+        lr: float,
+        updates: int,
+        epoch: int,
+        *,
+        factor: float,
+        every: int = 0,
+        every_epochs: int = 0,
+        after_epochs: int = 0,
     ) -> None:
         super().__init__(lr, updates, epoch)
         if (every > 0) == (every_epochs > 0):
             raise ValueError(f"step takes either every={every} or every_epochs={every_epochs}, one of them above 0")
+        if after_epochs < 0:
+            raise ValueError(f"after_epochs={after_epochs} must not be negative")
         self.factor, self.every = _factor(factor), every or every_epochs * epoch
+        self.start = after_epochs * epoch
 
     def rate(self, step: int) -> float:
-        return self.lr * self.factor ** (step // self.every)
+        return self.lr * self.factor ** (max(0, step - self.start) // self.every)
 
 
 class Cosine(Constant):

@@ -186,6 +186,8 @@ def rates(part, steps, lr=1.0, updates=100, epoch=10):
 def test_rates_of_schedules_without_memory():
     assert rates({"name": "step", "factor": 0.1, "every": 20}, [0, 19, 20, 40]) == pytest.approx([1, 1, 0.1, 0.01])
     assert rates({"name": "step", "factor": 0.5, "every_epochs": 2}, [19, 20, 45]) == pytest.approx([1, 0.5, 0.25])
+    late = {"name": "step", "factor": 0.5, "every_epochs": 1, "after_epochs": 2}
+    assert rates(late, [0, 29, 30, 39, 40]) == pytest.approx([1, 1, 0.5, 0.5, 0.25])
     assert rates({"name": "cosine"}, [0, 50, 100]) == pytest.approx([1, 0.5, 0])
     assert rates({"name": "cosine", "min_lr": 0.2}, [50, 100, 200]) == pytest.approx([0.6, 0.2, 0.2])
     assert rates({"name": "constant", "warmup": 4}, [0, 1, 3, 4, 9]) == pytest.approx([0.25, 0.5, 1, 1, 1])
@@ -285,7 +287,7 @@ def test_stages_survive_a_stop(tmp_path):
 
     whole = train(make_run(**STAGED), make_place(tmp_path / "whole"))
     place = make_place(tmp_path / "stopped")
-    for limit in (5, 14, 25):
+    for limit in (5, 10, 14, 18, 25):  # also where a stage ends
         training = limited(limit)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Training, "update", training)
