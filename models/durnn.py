@@ -23,7 +23,7 @@ from models.constraints import clip_singular_, per_layer, recurrent_interval
 from models.kernels import indrnn_scan, rnn_scan, select_scan
 from models.kernels.select.reference import min_max
 from models.nets import Stack
-from models.noise import TimeSharedDropout
+from models.noise import dropout_between
 from models.norms import FrameNorm, norm_after, norm_before
 from models.registry import register
 from models.states import LayerState
@@ -121,7 +121,7 @@ class DuRNNCell(Cell):
         else:
             # After the short activation is also before the long recurrence, so every kind of norm has one place there.
             self.between = norm_after(slot.norm, N) if isinstance(before_long, nn.Identity) else before_long
-        self.dropout_short = TimeSharedDropout(slot.dropout[0])
+        self.dropout_short = dropout_between(slot.dropout[0], slot.dropout_per)
 
     def project(self, x: Tensor) -> Tensor:
         return self.affine(x, self.W_in, self.b_short)

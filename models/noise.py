@@ -1,4 +1,4 @@
-"""Noise that trains: dropout with one mask over time, and masks inside a recurrence. Sequences are ``(T, B, N)``.
+"""Noise that trains: dropout between layers, and masks inside a recurrence. Sequences are ``(T, B, N)``.
 
 A mask inside a recurrence is drawn for the whole sequence before its first step, by a seed from torch's global
 generator, so that a kernel can take it as one tensor and a training that is continued draws the same.
@@ -28,6 +28,21 @@ class TimeSharedDropout(nn.Module):
         if not self.training or self.p == 0.0:
             return x
         return x * F.dropout(x.new_ones(1, *x.shape[1:]), self.p)  # mask (1, B, N)
+
+
+class PerStepDropout(TimeSharedDropout):
+    """Dropout with a fresh mask at each step."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.p == 0.0:
+            return x
+        kept = bernoulli(tuple(x.shape), 1 - self.p, x.device)
+        return x * torch.where(kept, 1 / (1 - self.p), 0.0).to(x.dtype)
+
+
+def dropout_between(p: float, per: str) -> TimeSharedDropout:
+    """Dropout of the outputs of a layer; ``per``: "sequence", one mask over time, or "step"."""
+    return PerStepDropout(p) if per == "step" else TimeSharedDropout(p)
 
 
 class StepNoise(nn.Module):
@@ -86,8 +101,22 @@ class UpdateDropout(StepNoise):
         return (1 - self.p) * update
 
 
+def nonzero_noise(x: Tensor, deviation: float) -> Tensor:
+    """x with independent Gaussian noise on its values that are not 0."""
+    if deviation == 0:
+        return x
+    return torch.addcmul(x, torch.randn_like(x), (x != 0).to(x.dtype), value=deviation)
+
+
 def check_probability(argument: str, p: object, *, one: bool = False) -> float:
     """p as a probability in [0, 1), or in [0, 1] if ``one``."""
     if isinstance(p, bool) or not isinstance(p, int | float) or not (0 <= p < 1 or (one and p == 1)):
         raise ValueError(f"{argument}={p!r} is not a probability in [0, 1{']' if one else ')'}.")
     return float(p)
+
+
+def check_deviation(argument: str, deviation: object) -> float:
+    """A standard deviation, a number from 0 up."""
+    if isinstance(deviation, bool) or not isinstance(deviation, int | float) or not 0 <= deviation < float("inf"):
+        raise ValueError(f"{argument}={deviation!r} is not a standard deviation, a number from 0 up.")
+    return float(deviation)
