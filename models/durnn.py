@@ -49,7 +49,8 @@ class DuRNNCell(Cell):
     W_rec_init: "orthogonal-0.9", all singular values equal and below δ: short memory, nothing to clip at step 0.
     W_ss_init, W_ls_init: "glorot" and "glorot-0.1"; mm ignores scale, so only their ratio matters, and a small W_ls
         keeps the unbounded h from dominating the selection. b_s starts in U(−0.1, 0.1), so that max > min at t = 1.
-    W_s_init: "kaiming", which keeps the scale of the signal through relu.
+    W_s_init: "kaiming", which keeps the scale of the signal through relu; "kaiming/L" where no norm follows, since h_L
+        is a sum over L steps.
     b_thre_init: 0.1, a nearly open gate that passes gradient to all channels.
 
     W_ss and W_ls take no weight decay: mm ignores the scale of its argument, so decay would only let b_s take over.
