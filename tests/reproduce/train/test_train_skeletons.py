@@ -1,4 +1,4 @@
-"""The skeleton systems of Table III in training: stages that freeze, penalties in the loss, stops that leave no trace."""
+"""Skeleton systems of Table III in training: stages that freeze, penalties in the loss, stops that leave no trace."""
 
 import copy
 import fnmatch
