@@ -26,7 +26,7 @@ from tasks.ntu.preprocessing import present
 NAME = "table3-clip"
 TITLE = "One clip of the stand-in, as the skeleton systems of Table III see it"
 ATTENTION, VIEW = "sta-lstm", ("va-rnn", "va-rnn-aug")  # rows
-SHOWN = 7  # frames
+SHOWN = 9  # frames
 JOINT_NAMES = (
     "spine base", "spine mid", "neck", "head", "left shoulder", "left elbow", "left wrist", "left hand",
     "right shoulder", "right elbow", "right wrist", "right hand", "left hip", "left knee", "left ankle", "left foot",
@@ -154,7 +154,8 @@ def figure_of(seen: Seen) -> Any:
         above.tick_params(labelsize=6)
     joints = figure.add_subplot(grid[-2, :])
     _strip(joints, seen.attended, chosen, seen.joints)
-    joints.set_title("STA-LSTM: attention on joints, 1 on average; large and dark is much", fontsize=9, loc="left")
+    most = f"STA-LSTM: attention on joints, 1 on average; the largest and darkest has {seen.joints.max():.1f}"
+    joints.set_title(most, fontsize=9, loc="left")
     times = figure.add_subplot(grid[-1, :])
     times.bar(range(len(seen.times)), seen.times, color="0.6", width=0.9)
     times.bar(chosen, seen.times[chosen], color="0.3", width=0.9)
@@ -176,10 +177,9 @@ def _strip(axes: Any, frames: np.ndarray, chosen: np.ndarray, weights: np.ndarra
             draw_body(axes, places, COLOURS[body] if weights is None else "0.8")
             if weights is not None:
                 level = weights[frame, body]
-                axes.scatter(
-                    *places.T, s=14 * np.clip(level, 0.05, 8), c=level, cmap="viridis_r", vmin=0, vmax=4, zorder=3
-                )
-    axes.set_aspect("equal")
+                size, most = 14 * np.clip(level, 0.05, 8), weights.max()
+                axes.scatter(*places.T, s=size, c=level, cmap="viridis_r", vmin=0, vmax=most, zorder=3)
+    axes.set_aspect("equal", anchor="W")
     axes.set_xticks([place * width for place in range(len(chosen))], [f"{frame}" for frame in chosen], fontsize=7)
     axes.set_yticks([])
     axes.spines[:].set_visible(False)
