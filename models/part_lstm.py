@@ -88,7 +88,8 @@ class PartLSTMCell(Cell):
         return h, (h, c)
 
     def scan(self, u: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
-        h, c_last = lstm_scan(u, self.W_rec, *state, backend=self.backend)
+        h0, c0 = state
+        h, c_last = lstm_scan(u, self.W_rec, h0, c0, backend=self.backend)
         return h, (h[-1], c_last)
 
 
