@@ -21,20 +21,20 @@ PARTS = {
 """The joints of a Kinect skeleton, from 0, by part; each belongs to one."""
 
 
-def part_of_column(slot: Slot) -> Tensor:
-    """To which part each value that a layer reads belongs, (input_size,): a joint's in the first layer, else a unit's.
+def part_of_column(slot: Slot) -> list[int]:
+    """To which part each of the ``input_size`` values that a layer reads belongs.
 
-    A part holds its joints of both bodies. In the layers above it reads the units of the same part below.
+    A part reads its joints of both bodies; in the layers above, the units of the same part below.
     """
     if slot.index > 0:
-        return torch.arange(len(PARTS)).repeat_interleave(slot.input_size // len(PARTS))
+        units = slot.input_size // len(PARTS)
+        return [column // units for column in range(slot.input_size)]
     if slot.input_size != SKELETON_SIZE:
         raise ValueError(
             f"PartLSTM reads the 25 joints of two bodies, input_size={SKELETON_SIZE}, and got {slot.input_size}."
         )
     of_joint = {joint: number for number, joints in enumerate(PARTS.values()) for joint in joints}
-    one_body = torch.tensor([of_joint[joint] for joint in sorted(of_joint)]).repeat_interleave(3)  # x y z
-    return one_body.repeat(2)
+    return [of_joint[joint] for _ in range(2) for joint in sorted(of_joint) for _ in range(3)]  # bodies, x y z
 
 
 class PartLSTMCell(Cell):
@@ -59,17 +59,20 @@ class PartLSTMCell(Cell):
         n, parts, M = slot.hidden_size, len(PARTS), slot.input_size
         N = parts * n
         super().__init__(slot, states={"h": N, "c": N}, size=N, projected=4 * N)
-        part = part_of_column(slot)  # (M,)
+        part = part_of_column(slot)
         W_in = torch.empty(3 * n, M)
         for p in range(parts):
-            W_in[:, part == p] = slot.matrix(3 * n, int((part == p).sum()), W_in_init, "W_in_init").data
+            W_in[:, [m for m in range(M) if part[m] == p]] = slot.matrix(
+                3 * n, part.count(p), W_in_init, "W_in_init"
+            ).data
         self.W_in = nn.Parameter(W_in)  # column m goes to i, f and g of the part of m
         self.W_o = slot.matrix(N, M, W_in_init, "W_in_init")
         self.W_rec = slot.matrix(4 * N, N, W_rec_init, "W_rec_init")  # rows i f g o, in each the parts side by side
         self.b = nn.Parameter(torch.zeros(4 * N))
         with torch.no_grad():
             self.b[N : 2 * N] = forget_bias
-        self.register_buffer("belongs", (part == torch.arange(parts)[:, None]).float(), persistent=False)  # (parts, M)
+        belongs = torch.tensor([[float(q == p) for q in part] for p in range(parts)])  # (parts, M)
+        self.register_buffer("belongs", belongs, persistent=False)
 
     def input_weights(self) -> Tensor:
         """W_in and W_o as those of one LSTM, (4N, M)."""
@@ -88,7 +91,8 @@ class PartLSTMCell(Cell):
         return h, (h, c)
 
     def scan(self, u: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
-        h, c_last = lstm_scan(u, self.W_rec, *state, backend=self.backend)
+        h0, c0 = state
+        h, c_last = lstm_scan(u, self.W_rec, h0, c0, backend=self.backend)
         return h, (h[-1], c_last)
 
 

@@ -79,7 +79,11 @@ def write_pages(found: Records, results: Path) -> list[Path]:
 
 def _figures(experiment: Experiment, shown: list[Block], place: Place, results: Path, console: Console) -> list[Path]:
     if experiment.kind == "table":
-        return []
+        if experiment.recipe != "table3":
+            return []
+        from reproduce.report import clip_views
+
+        return clip_views.draw(shown, place, results)
     from reproduce.report import activations, figures  # late: plotting libraries are slow to load
 
     if experiment.kind == "curves":
