@@ -6,7 +6,7 @@ import re
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,8 +16,10 @@ from rich.console import Console
 from rich.table import Table
 
 from reproduce.execute.console import make_console, say
-from reproduce.execute.local import Inline, LocalProcesses, Workers, share, stopping_on_signals
+from reproduce.execute.local import Inline, LocalProcesses, Workers, stopping_on_signals
 from reproduce.execute.progress import Display, clock
+from reproduce.execute.slots import slots, threads_of_each
+from reproduce.execute.slurm import make_script, submit
 from reproduce.plan.added import add
 from reproduce.plan.experiments import EXPERIMENTS, Experiment
 from reproduce.plan.imports import Import
@@ -26,12 +28,13 @@ from reproduce.plan.runs import ROOT, Run, plan
 from reproduce.report import records
 from reproduce.report.estimates import time_left
 from reproduce.start import INTERRUPTED
-from reproduce.train import checkpoint
+from reproduce.train import checkpoint, lease, provenance
 from reproduce.train.loop import finished_record
 from reproduce.train.outcome import SAID, Place
-from suite.files import nearest
+from suite.files import nearest, sha256
+from suite.machine import cores
 
-MOST_SEEDS, MOST_JOBS = 1000, 256
+MOST_SEEDS, MOST_JOBS, MOST_TASKS = 1000, 256, 1000
 SEEDS = {"smoke": 1, "quick": 1, "cpu": 1, "paper": 3}
 
 
@@ -55,10 +58,31 @@ class Arguments:
     """Save everything and stop after this long: 90s, 45m, 2h, 1h30m. Run again to continue."""
 
     jobs: int = 0
-    """Runs at a time. 0 chooses: one per core on a CPU, one on a GPU. -1: no worker processes, for debugging."""
+    """Runs at a time. 0 chooses: one per core on a CPU, --per-device on each GPU. -1: no worker processes, for
+    debugging."""
 
     device: str = "cpu"
-    """cpu, cuda or cuda:1."""
+    """cpu, cuda (all GPUs that are visible) or cuda:1."""
+
+    per_device: int = 0
+    """Runs at a time on each GPU. 0 stands for 1."""
+
+    on: Annotated[str, tyro.conf.arg(metavar="WHERE")] = "local"
+    """Who does the runs. local: this machine. ray: a Ray cluster that is started on this machine; ray:HOST:PORT or
+    ray:auto: one that stands. slurm: --workers tasks of one array. Commands on several hosts may also share the runs of
+    one folder without any of this."""
+
+    workers: int = 0
+    """Tasks of a SLURM array; each does --jobs runs at a time (default 1)."""
+
+    slurm: Annotated[str, tyro.conf.arg(metavar="OPTIONS")] = ""
+    """Options for sbatch, such as "--partition=long --time=12:00:00 --gres=gpu:1"."""
+
+    dry_run: bool = False
+    """Show what would be submitted to SLURM, and stop."""
+
+    allow_uncommitted: bool = False
+    """Run code on a cluster that no commit holds. The records say so."""
 
     backend: Literal["auto", "reference", "fused"] = "auto"
     """Who computes the recurrences; see models/kernels."""
@@ -135,26 +159,31 @@ def execute(experiment: Experiment, arguments: Arguments, console: Console, work
     cells = choose("cell", arguments.cells, experiment.all_cells)
     seeds = list(range(arguments.seeds or (1 if experiment.weights else SEEDS[arguments.budget])))
     place = make_place(experiment, arguments, began)
-    code = 0
+    code, reports = 0, place.runs / f"report-{experiment.name}"
+    reported_before = lease.look(reports).number
     if not arguments.report_only:
         runs, notes = plan(recipes, rows, cells, seeds, arguments.budget, imports)
         for note in notes:
             say(console, f"note: {note}", "yellow")
         if arguments.list:
-            console.print(listing(runs, place, experiment.title))
+            console.print(listing(runs, place, experiment.title, arguments.budget, at_a_time(arguments)))
             return 0
         check_writable(experiment, place)
         if not runs:
             raise ValueError("nothing can be run: no task of the chosen cells can be had here; see the notes above")
+        if arguments.on == "slurm":
+            submit_array(experiment, arguments, place, console)
+            return 0
         code = perform(runs, place, arguments, console, workers)
-    from reproduce.report.publish import report  # late: plotting libraries are slow to load; a listing needs none
+    from reproduce.report import publish  # late: plotting libraries are slow to load; a listing needs none
 
-    report(experiment, place, console, () if arguments.report_only or arguments.publish else (arguments.budget,))
+    budgets = () if arguments.report_only or arguments.publish else (arguments.budget,)
+    publish.report_once(experiment, place, console, budgets, reports, reported_before)
     return code
 
 
 def perform(runs: list[Run], place: Place, arguments: Arguments, console: Console, workers: Workers | None) -> int:
-    who = workers or (Inline() if arguments.jobs < 0 else LocalProcesses(share(arguments.jobs, arguments.device)[0]))
+    who = workers or make_workers(arguments)
     with stopping_on_signals() as stop, Display(runs, console) as display:
         who.do(runs, place, display.watch, stop)
     if stop.reason:
@@ -164,6 +193,54 @@ def perform(runs: list[Run], place: Place, arguments: Arguments, console: Consol
     return 1 if "failed" in statuses else 3 if statuses & {"unfinished", "busy"} else 0
 
 
+def at_a_time(arguments: Arguments) -> int:
+    """How many runs go on together; 0 if only the cluster knows."""
+    if arguments.on == "local":
+        return len(slots(max(0, arguments.jobs), arguments.device, arguments.per_device))
+    return arguments.workers * max(1, arguments.jobs)
+
+
+def make_workers(arguments: Arguments) -> Workers:
+    if arguments.on != "local":
+        from reproduce.execute.ray_cluster import RayCluster  # late: few need it
+
+        return RayCluster(arguments.on.partition(":")[2], arguments.jobs, arguments.device, arguments.per_device)
+    if arguments.jobs < 0:
+        return Inline()
+    return LocalProcesses(slots(arguments.jobs, arguments.device, arguments.per_device))
+
+
+def submit_array(experiment: Experiment, arguments: Arguments, place: Place, console: Console) -> None:
+    """Hand the command to SLURM, as many times as there are workers."""
+    assert place.origin is not None
+    on_gpu = arguments.device != "cpu"
+    jobs = 0 if on_gpu else max(1, arguments.jobs)
+    same = replace(
+        arguments, on="local", workers=0, slurm="", dry_run=False, jobs=jobs, runs=place.runs.absolute(),
+        results=None if arguments.publish else place.records.parent.absolute(),
+        add=arguments.add and arguments.add.absolute(),
+    )  # fmt: skip
+    folder = place.runs.absolute() / "slurm"
+    script = make_script(
+        experiment.name, as_options(same), arguments.workers, jobs or 1, arguments.slurm, folder, place.origin
+    )
+    if arguments.dry_run:
+        say(console, script)
+        return
+    say(console, submit(script, folder / f"{experiment.name}-{sha256(script)[:8]}.sh"))
+    say(console, f"logs come to {folder}; --list shows how far the runs are, --report-only the table so far")
+
+
+def as_options(arguments: Arguments) -> list[str]:
+    """The command line that gives these arguments."""
+    words = []
+    for field in fields(arguments):
+        value = getattr(arguments, field.name)
+        if value != field.default:
+            words += [f"--{field.name.replace('_', '-')}", *([] if value is True else [str(value)])]
+    return words
+
+
 def make_place(experiment: Experiment, arguments: Arguments, began: float) -> Place:
     runs = arguments.runs or ROOT / "runs"
     if arguments.publish and (arguments.results or arguments.budget == "smoke"):
@@ -171,24 +248,46 @@ def make_place(experiment: Experiment, arguments: Arguments, began: float) -> Pl
     default = runs / "smoke" if arguments.budget == "smoke" else ROOT / "results" if arguments.publish else runs
     results = arguments.results or default
     limit = parse_duration(arguments.time_limit) if arguments.time_limit else 0.0
+    origin = provenance.origin()
+    if changed := provenance.changed_code(origin):
+        if not arguments.allow_uncommitted:
+            raise ValueError(changed)
+        origin = replace(origin, dirty=True)
+    if arguments.on != "local" and origin.dirty and not (arguments.allow_uncommitted or arguments.dry_run):
+        raise ValueError(
+            "the code has changes that no commit holds, so that nobody could tell later what ran on the cluster; "
+            "commit them, or add --allow-uncommitted"
+        )
     return Place(
         runs=runs, records=results / "records", device=arguments.device, backend=arguments.backend,
-        threads=share(max(0, arguments.jobs), arguments.device)[1],
-        deadline=began + limit if limit else 0.0, need_weights=experiment.weights,
+        threads=threads_of_each(at_a_time(arguments) if arguments.on == "local" else cores()),
+        deadline=began + limit if limit else 0.0, need_weights=experiment.weights, origin=origin,
     )  # fmt: skip
 
 
 def check_numbers(arguments: Arguments) -> None:
-    """Refuse counts that cannot be meant, and a device that is not there."""
+    """Refuse counts that cannot be meant, options that do not go together, and a device that is not there."""
     if not 0 <= arguments.seeds <= MOST_SEEDS:
         raise ValueError(
             f"--seeds {arguments.seeds} is not a number of seeds; give 1 to {MOST_SEEDS}, or 0 for the default"
         )
     if not -1 <= arguments.jobs <= MOST_JOBS:
         raise ValueError(f"--jobs {arguments.jobs} is not a number of runs at a time; give 1 to {MOST_JOBS}, 0 or -1")
+    if not 0 <= arguments.per_device <= MOST_JOBS or (arguments.per_device and arguments.device == "cpu"):
+        raise ValueError(
+            f"--per-device {arguments.per_device} goes with --device cuda and is a number up to {MOST_JOBS}"
+        )
     if arguments.device != "cpu" and not re.fullmatch(r"cuda(:\d+)?", arguments.device):
         raise ValueError(f"--device {arguments.device!r} is not known; give cpu, cuda or cuda:1")
-    if arguments.device != "cpu" and not torch.cuda.is_available():
+    if not re.fullmatch(r"local|slurm|ray(:.+)?", arguments.on):
+        raise ValueError(f"--on {arguments.on!r} is not known; give local, ray, ray:HOST:PORT or slurm")
+    if arguments.on != "local" and arguments.jobs < 0:
+        raise ValueError("--jobs -1 does without worker processes and goes with --on local")
+    if (arguments.on == "slurm") != (1 <= arguments.workers <= MOST_TASKS):
+        raise ValueError(f"--on slurm and --workers, 1 to {MOST_TASKS}, go together")
+    if arguments.on != "slurm" and (arguments.slurm or arguments.dry_run):
+        raise ValueError("--slurm and --dry-run go with --on slurm")
+    if arguments.on == "local" and arguments.device != "cpu" and not torch.cuda.is_available():
         raise ValueError(f"--device {arguments.device} was asked for, but torch sees no CUDA GPU here")
 
 
@@ -234,12 +333,13 @@ def parse_duration(text: str) -> float:
     return total
 
 
-def listing(runs: list[Run], place: Place, title: str) -> Table:
+def listing(runs: list[Run], place: Place, title: str, budget: str, together: int) -> Table:
     """What --list shows."""
     published = records.read_all(ROOT / "results" / "records").good
     known = [*records.read_all(place.records).good, *published]
     numbers = {(r.identity, r.row): r.test for r in published}
     table = Table(title=title)
+    ahead: list[float | None] = []
     for name in ("row", "cell", "seed", "task", "updates", "state", "time", "published"):
         table.add_column(name)
     for run in runs:
@@ -247,6 +347,8 @@ def listing(runs: list[Run], place: Place, title: str) -> Table:
         step = checkpoint.latest_step(run.folder(place.runs))
         state = done.status if done else f"at update {step:,}" if step else "to do"
         left = time_left(run.recipe, run.row, run.settings, step, known)
+        if not done:
+            ahead.append(left)
         time_ = (
             f"took {clock(done.wall_seconds)}" if done else "not measured" if left is None else f"about {clock(left)}"
         )
@@ -254,4 +356,18 @@ def listing(runs: list[Run], place: Place, title: str) -> Table:
         number = numbers.get((run.id, run.row))
         shown = "–" if number is None else f"{number:.4g}"
         table.add_row(run.row, run.cell, str(run.seed), run.task, updates, state, time_, shown)
+    table.caption = cost(ahead, budget, together)
     return table
+
+
+def cost(ahead: list[float | None], budget: str, together: int) -> str:
+    """What is still to be paid for, in hours of one core of the machines that the estimates come from."""
+    known = [seconds for seconds in ahead if seconds is not None]
+    said = f"budget {budget}: {len(ahead)} runs to do"
+    if known:
+        hours = sum(known) / 3600
+        said += f", about {hours:.2g} core-hours"
+        said += f", or {hours / together:.2g} hours with {together} runs at a time" if together else ""
+    if len(known) < len(ahead):
+        said += f"; for {len(ahead) - len(known)} of them no time was ever measured"
+    return said

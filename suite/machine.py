@@ -37,6 +37,18 @@ def _cpuinfo() -> list[str]:
         return []
 
 
+def host_name() -> str:
+    return platform.node() or "unknown"
+
+
+@cache
+def kernel_id() -> str:
+    """One boot of one machine, the same in all of its containers; its name where the system does not say."""
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return host_name()
+
+
 def cores() -> int:
     """How many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -45,7 +57,7 @@ def cores() -> int:
 def memory_bytes(field: str) -> int | None:
     """A line of this process's memory status, such as ``VmRSS``; None where there is no such file."""
     with contextlib.suppress(OSError):
-        for line in Path("/proc/self/status").read_text().splitlines():
+        for line in Path("/proc/self/status").read_text(errors="replace").splitlines():  # a name may be cut anywhere
             if line.startswith(f"{field}:"):
                 return 1024 * int(line.split()[1])
     return None

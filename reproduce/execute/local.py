@@ -1,4 +1,4 @@
-"""Who does the runs. ``Workers`` is all that the rest of the suite knows; a cluster is one more class like these two.
+"""Who does the runs on this machine. ``Workers`` is all that the rest of the suite knows.
 
 A worker takes a run (plain data) and a place, and sends back signs of life and one outcome.
 """
@@ -13,43 +13,56 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
+from reproduce.execute.queue import Event, Job, Queue, Returned, Watch
+from reproduce.execute.slots import Slot
 from reproduce.plan.runs import Run
 from reproduce.train import checkpoint
 from reproduce.train.loop import train
 from reproduce.train.outcome import Outcome, Place, Progress, Stop
-from suite.machine import cores
 
-Event = Progress | Outcome | None  # None: the run has been given to a worker
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-Watch = Callable[[Run, Event], None]
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)  # the last is sent before a job's time is up
+LOOK_SECONDS = 0.2
 
 
 class Workers(Protocol):
     def do(self, runs: Sequence[Run], place: Place, watch: Watch, stop: Stop) -> None:
-        """Do all runs, or fewer if ``stop.reason`` is set meanwhile; ``watch`` hears of everything that happens."""
+        """Do all runs, or fewer if ``stop.reason`` is set meanwhile; ``watch`` hears of everything that happens. A run
+        that another command works on is waited for, and taken over if that command is seen to be gone."""
 
 
 class Inline:
     """One after the other in this process."""
 
     def do(self, runs: Sequence[Run], place: Place, watch: Watch, stop: Stop) -> None:
-        for run in runs:
-            _watch_clock(place, stop)
+        queue = Queue(runs, place, watch)
+        while queue:
+            watch_clock(place, stop)
             if stop.reason:
                 return
+            job = queue.next()
+            if job is None:
+                time.sleep(LOOK_SECONDS)
+                continue
+            run = job.run
             watch(run, None)
-            watch(run, _attempt(run, place, lambda event, run=run: watch(run, event), stop))  # type: ignore[misc]
+            outcome = attempt(job, place, lambda event, run=run: watch(run, event), stop)  # type: ignore[misc]
+            if outcome.status == "busy":
+                queue.give_back(run, outcome.message)
+            else:
+                watch(run, outcome)
 
 
 class LocalProcesses:
-    """``jobs`` processes that each do one run after another; one that dies takes only its own run with it."""
+    """A process per slot that does one run after another. One that dies takes nothing with it: its run goes on from its
+    checkpoint in another, unless it has died too often."""
 
-    def __init__(self, jobs: int):
-        self.jobs = jobs
+    def __init__(self, slots: Sequence[Slot]):
+        self.slots = slots
         self.processes: list[Any] = []
 
     def do(self, runs: Sequence[Run], place: Place, watch: Watch, stop: Stop) -> None:
@@ -62,45 +75,55 @@ class LocalProcesses:
             raise
 
     def _do(self, runs: Sequence[Run], place: Place, watch: Watch, stop: Stop) -> None:
-        waiting = list(runs)
-        idle: list[tuple[Connection, Any]] = []
-        active: dict[Connection, tuple[Run, Any]] = {}
+        queue = Queue(runs, place, watch)
+        free = list(self.slots)
+        idle: dict[Slot, list[tuple[Connection, Any]]] = {}
+        active: dict[Connection, tuple[Run, Slot, Any]] = {}
         told = False
-        while (waiting and not stop.reason) or active:
-            _watch_clock(place, stop)
-            while waiting and len(active) < self.jobs and not stop.reason:
-                run = waiting.pop(0)
-                watch(run, None)
-                connection, process = idle.pop() if idle else self._start(place)
-                connection.send(run)
-                active[connection] = (run, process)
+        while (queue and not stop.reason) or active:
+            watch_clock(place, stop)
+            while free and not stop.reason and (job := queue.next()):
+                slot = free.pop(0)
+                watch(job.run, None)
+                at_rest = idle.get(slot)
+                connection, process = at_rest.pop() if at_rest else self._start(place, slot)
+                connection.send(job)
+                active[connection] = (job.run, slot, process)
             if stop.reason and not told:
                 told = True
-                for _, process in active.values():
+                for *_, process in active.values():
                     if stop.reason != "time-limit":  # workers know the deadline themselves
                         process.terminate()  # SIGTERM: the worker saves itself
-            for ready in wait(list(active), timeout=0.2):
+            if not active:
+                time.sleep(LOOK_SECONDS)  # wait() returns at once where there is nobody to wait for
+            for ready in wait(list(active), timeout=LOOK_SECONDS):
                 assert isinstance(ready, Connection)
-                run, process = active[ready]
+                run, slot, process = active[ready]
                 try:
                     event = ready.recv()
                 except (EOFError, OSError):
                     process.join()
                     event = _ended(process.exitcode, stop)
-                watch(run, event)
-                if isinstance(event, Outcome):
-                    del active[ready]
-                    if process.is_alive():
-                        idle.append((ready, process))
-        for connection, process in idle:
+                if isinstance(event, Progress):
+                    watch(run, event)
+                    continue
+                del active[ready]
+                free.append(slot)
+                if process.is_alive():
+                    idle.setdefault(slot, []).append((ready, process))
+                if isinstance(event, Returned) or event.status == "busy":
+                    queue.give_back(run, event.message)
+                else:
+                    watch(run, event)
+        for connection, process in (pair for pairs in idle.values() for pair in pairs):
             connection.close()  # the worker sees the end of its pipe and leaves
             process.join()
 
-    def _start(self, place: Place) -> tuple[Connection, Any]:
+    def _start(self, place: Place, slot: Slot) -> tuple[Connection, Any]:
         context = mp.get_context("spawn")
         ours, theirs = context.Pipe()
-        process = context.Process(target=_child, args=(theirs, place), daemon=True)
-        with _signals_held_back():
+        process = context.Process(target=_child, args=(theirs, replace(place, device=slot.device)), daemon=True)
+        with _signals_held_back(), _environment(slot.environment):
             process.start()
         self.processes.append(process)
         theirs.close()
@@ -123,11 +146,27 @@ def _signals_held_back() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _ended(code: int | None, stop: Stop) -> Outcome:
-    """The outcome of a run whose process is gone."""
+@contextmanager
+def _environment(changes: dict[str, str]) -> Iterator[None]:
+    """What a process that is started meanwhile inherits."""
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
+
+
+def _ended(code: int | None, stop: Stop) -> Outcome | Returned:
+    """What became of a run whose process is gone."""
     if stop.reason and code == 0:
         return Outcome("unfinished", stop.reason, "stopped before it began")
-    return Outcome("failed", message=f"its process ended with code {code}; run again to continue")
+    if stop.reason:
+        return Outcome("unfinished", "killed", f"its process ended with code {code}")
+    return Returned(f"its process ended with code {code}; it goes on from its checkpoint")
 
 
 def _child(connection: Connection, place: Place) -> None:
@@ -144,25 +183,25 @@ def _child(connection: Connection, place: Place) -> None:
 
     while not stop.reason:
         try:
-            run = connection.recv()
+            job = connection.recv()
         except (EOFError, OSError):
             return
-        send(_attempt(run, place, send, stop))
+        send(attempt(job, place, send, stop))
 
 
-def _attempt(run: Run, place: Place, report: Callable[[Progress], None], stop: Stop) -> Outcome:
+def attempt(job: Job, place: Place, report: Callable[[Progress], None], stop: Stop) -> Outcome:
     """One run; an unexpected error becomes an outcome and leaves its traceback in the run's folder."""
     try:
-        return train(run, place, report, stop)
+        return train(job.run, place, report, stop, job.abandoned)
     except Exception as error:
-        details = checkpoint.note_failure(run.folder(place.runs), traceback.format_exc())
+        details = checkpoint.note_failure(job.run.folder(place.runs), traceback.format_exc())
         first = (str(error).splitlines() or [""])[0]
         return Outcome("failed", message=f"{type(error).__name__}: {first} ({details})")
 
 
 @contextmanager
 def stopping_on_signals() -> Iterator[Stop]:
-    """A Stop that Ctrl-C, SIGTERM and SIGHUP set; a second Ctrl-C interrupts at once. Elsewhere a plain Stop."""
+    """A Stop that the signals above set; a second Ctrl-C interrupts at once. Outside the main thread, a plain Stop."""
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop
@@ -181,13 +220,6 @@ def stopping_on_signals() -> Iterator[Stop]:
             signal.signal(number, handler)
 
 
-def share(jobs: int, device: str) -> tuple[int, int]:
-    """Runs at a time and threads of each. ``jobs=0``: one per core, which a run uses best; one at a time on a GPU."""
-    jobs = jobs or (1 if device.startswith("cuda") else cores())
-    asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]  # "2,1" sets two levels of nested threads
-    return jobs, int(asked) if asked.isdigit() and int(asked) else max(1, cores() // max(1, jobs))
-
-
-def _watch_clock(place: Place, stop: Stop) -> None:
+def watch_clock(place: Place, stop: Stop) -> None:
     if place.deadline and time.monotonic() > place.deadline:
         stop.reason = stop.reason or "time-limit"

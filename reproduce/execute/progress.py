@@ -13,7 +13,7 @@ from rich.progress import Progress as Bars
 from rich.table import Table
 
 from reproduce.execute.console import say
-from reproduce.execute.local import Event
+from reproduce.execute.queue import Event, Returned
 from reproduce.plan.runs import Run
 from reproduce.train.outcome import SAID, Outcome, Progress
 
@@ -64,6 +64,9 @@ class Display:
             self.outcomes.append((run, event))
             self.bars.advance(self.overall)
             say(self.console, self._line(run, event))
+        elif isinstance(event, Returned):
+            self.active.pop(run.id, None)
+            say(self.console, f"  {run.label}: {event.message}")
         else:
             self.active[run.id] = (run, event)
             if event is not None and not self.console.is_terminal:
@@ -88,7 +91,7 @@ class Display:
             self.said[run.id] = now
             say(
                 self.console,
-                f"  {run.label}: update {event.step:,} of {event.updates:,}, loss {number(event.loss)}, valid "
+                f"  {_label(run, event)}: update {event.step:,} of {event.updates:,}, loss {number(event.loss)}, valid "
                 f"{number(event.valid)}, {event.rate:.1f} updates/s, {clock(event.left)} left",
             )
 
@@ -102,7 +105,11 @@ class Display:
                 continue
             share = f"{100 * event.step / event.updates:.0f} %"
             table.add_row(
-                run.label, f"{event.step:,}/{event.updates:,}", share, number(event.loss), number(event.valid),
+                _label(run, event), f"{event.step:,}/{event.updates:,}", share, number(event.loss), number(event.valid),
                 f"{event.rate:.1f}", clock(event.left),
             )  # fmt: skip
         return Group(self.bars, table)
+
+
+def _label(run: Run, event: Progress) -> str:
+    return f"{run.label} (on {event.where})" if event.where else run.label

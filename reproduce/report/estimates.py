@@ -30,6 +30,12 @@ def time_left(recipe: str, row: str, settings: Settings, step: int, known: list[
     return (settings.training.updates - step) * each
 
 
+def memory_needed(recipe: str, row: str, known: list[Record]) -> int:
+    """Bytes to set aside for a run: the most that a run of the row was seen to hold; 1 GiB if none was seen."""
+    peaks = [r.peak_memory_mb for r in known if (r.recipe, r.row) == (recipe, row)]
+    return int(max(peaks, default=1024.0) * 2**20)
+
+
 def _work(settings: Settings, length: int) -> float:
     """What the time of an update grows with: samples times steps times the entries of a recurrent matrix; 0 if a record
     holds settings that no task takes."""

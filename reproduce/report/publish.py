@@ -13,14 +13,35 @@ from reproduce.report import claims, latex, measurements, records, tables
 from reproduce.report.overview import overview
 from reproduce.report.records import Record, Records
 from reproduce.report.selection import Block, blocks
+from reproduce.train import lease
 from reproduce.train.outcome import Place
-from suite.files import write_atomic
+from suite.files import sha256, write_atomic
 
 PUBLISHED = ROOT / "results"
 """What this project publishes. A command writes here only with ``--publish``."""
 
 
-def report(experiment: Experiment, place: Place, console: Console, budgets: tuple[str, ...] = ()) -> list[Path]:
+def report_once(
+    experiment: Experiment, place: Place, console: Console, budgets: tuple[str, ...], folder: Path, before: int
+) -> None:
+    """The report of a command that may be one of several over the same runs: all show it, the first to come writes it.
+
+    They take turns by the lease of ``folder``, which had been held ``before`` times when this command began.
+    """
+    with lease.wait_for(folder) as turn:
+        paths = sorted(place.records.glob("*.json"))
+        content = sha256(*budgets, *(part for path in paths for part in (path.name, path.read_bytes())))
+        last = turn.before
+        is_written = last is not None and turn.state.attempt - 1 > before and last.message == content
+        report(experiment, place, console, budgets, write=not is_written)
+        turn.end("done", content)
+    if is_written and last is not None:
+        say(console, f"the tables in {place.records.parent} were written by {last.who}, of the same records")
+
+
+def report(
+    experiment: Experiment, place: Place, console: Console, budgets: tuple[str, ...] = (), write: bool = True
+) -> list[Path]:
     """Show and write what belongs to one experiment: published runs and, if they are others, the user's beside them."""
     results = place.records.parent
     published, found = records.read_all(PUBLISHED / "records"), records.read_all(place.records)
@@ -30,6 +51,8 @@ def report(experiment: Experiment, place: Place, console: Console, budgets: tupl
     yours: list[Record] = [] if is_publishing else found.good
     shown = blocks(experiment, published.good, yours, budgets)
     show(experiment, shown, not is_publishing, console)
+    if not write:
+        return []
     written = _write_tables(experiment, shown, results, not is_publishing)
     written += _figures(experiment, shown, place, results, console)
     if is_publishing:

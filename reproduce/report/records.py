@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -93,6 +94,8 @@ class Visit(_Part):
     machine: str | None  # the CPU or GPU; None: not recorded
     threads: int
     ended: Ended
+    attempt: int | None = None  # which one of the run, those that left nothing behind counted; None: not recorded
+    node: str | None = None  # the host
 
 
 class Migrated(_Part):
@@ -187,7 +190,7 @@ def to_json(record: Record) -> str:
     return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def write(record: Record, folder: Path) -> Path:
+def write(record: Record, folder: Path, write_file: Callable[[Path, bytes], None] = write_atomic) -> Path:
     """Write a record; what stands under its name and cannot be read is kept beside it."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / record.file_name
@@ -198,7 +201,7 @@ def write(record: Record, folder: Path) -> Path:
             aside = path.with_name(f"{path.name}.{int(path.stat().st_mtime)}.aside")
             warnings.warn(f"{problem}; it is kept as {aside.name}", stacklevel=2)
             path.rename(aside)
-    write_atomic(path, to_json(record).encode())
+    write_file(path, to_json(record).encode())
     return path
 
 

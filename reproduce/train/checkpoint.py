@@ -1,4 +1,4 @@
-"""The folder of a run: checkpoints that survive a kill at any moment, final weights, and who owns it.
+"""The folder of a run: checkpoints that survive a kill at any moment, and final weights.
 
 A checkpoint is one safetensors file with its sha256 in its name; two are kept. A file appears under its final name only
 when all of its bytes are on disk, so a kill leaves either the old newest or the new newest. One that no longer matches
@@ -8,12 +8,11 @@ its name, or whose content does not fit the run, is set aside and the one before
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import errno
 import json
-import os
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +27,7 @@ from suite.files import sha256, write_atomic
 KEEP = 2
 WEIGHTS = "weights.safetensors"
 FAILURE = "error.txt"
+Write = Callable[[Path, bytes], None]
 _NAME = re.compile(r"step-(\d+)-([0-9a-f]{64})\.safetensors$")
 
 
@@ -37,32 +37,40 @@ class Checkpoint(NamedTuple):
     meta: dict[str, Any]
 
 
+class FullDiskError(Exception):
+    """The disk has no room for what is named."""
+
+    def __init__(self, what: str):
+        super().__init__(f"the disk is full, so {what} could not be written")
+
+
 @contextlib.contextmanager
-def owned(folder: Path) -> Iterator[bool]:
-    """True if this process now owns the run; the kernel frees the lock when the process ends, however it ends."""
-    folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+def writing(what: str) -> Iterator[None]:
+    """Turn a full disk into a FullDiskError that names what could not be written."""
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield True
-    finally:
-        os.close(handle)
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise FullDiskError(what) from error
 
 
-def save(folder: Path, step: int, tensors: dict[str, Tensor], meta: dict[str, Any]) -> Path:
+def what_is_safe(folder: Path) -> str:
+    """What a run that could not write would continue from."""
+    step = latest_step(folder)
+    return f"its state at update {step} is safe" if step else "no state of it had been saved before"
+
+
+def save(
+    folder: Path, step: int, tensors: dict[str, Tensor], meta: dict[str, Any], write: Write = write_atomic
+) -> Path:
     """Add a checkpoint and drop all but the two newest."""
     about = json.dumps(meta | {"shapes": _shapes(tensors)})
     data = save_tensors({k: v.detach().contiguous() for k, v in tensors.items()}, {"meta": about})
     path = folder / f"step-{step:09d}-{sha256(data)}.safetensors"
-    write_atomic(path, data)
+    write(path, data)
     for old in _files(folder)[KEEP:]:
         old.unlink(missing_ok=True)
-    for part in folder.glob(".step-*.part"):  # left by a kill in the middle of a write
-        part.unlink(missing_ok=True)
     return path
 
 
@@ -104,8 +112,8 @@ def clear(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def save_weights(folder: Path, weights: dict[str, Tensor]) -> None:
-    write_atomic(folder / WEIGHTS, save_tensors(weights))
+def save_weights(folder: Path, weights: dict[str, Tensor], write: Write = write_atomic) -> None:
+    write(folder / WEIGHTS, save_tensors(weights))
 
 
 def load_weights(folder: Path, expected: str | None) -> dict[str, Tensor] | None:

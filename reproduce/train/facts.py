@@ -12,6 +12,7 @@ from reproduce.report.records import Ended, Environment, Point, Record, Status, 
 from reproduce.train import checkpoint, provenance
 from reproduce.train.network import count_parameters
 from reproduce.train.outcome import Place
+from suite.machine import host_name
 
 if TYPE_CHECKING:
     from reproduce.train.loop import Training
@@ -38,8 +39,9 @@ class Saved(BaseModel):
 class Visiting:
     """This process's stretch of a run; its seconds are added to those of the processes before it."""
 
-    def __init__(self, from_step: int, before: float, lineage: list[dict[str, Any]]):
-        self.from_step, self.before, self.lineage = from_step, before, lineage
+    def __init__(self, from_step: int, before: float, lineage: list[dict[str, Any]], attempt: int, place: Place):
+        self.from_step, self.before, self.lineage, self.attempt = from_step, before, lineage, attempt
+        self.origin = place.origin or provenance.origin()
         self.started, self.began = provenance.now(), time.monotonic()
 
     def seconds(self) -> float:
@@ -50,8 +52,9 @@ class Visiting:
         machine = provenance.machine()
         visit = Visit(
             from_step=self.from_step, to_step=to_step, started=self.started,
-            seconds=round(self.seconds() - self.before, 2), commit=provenance.commit()[0],
-            machine=machine.gpu or machine.cpu, threads=torch.get_num_threads(), ended=ended,
+            seconds=round(self.seconds() - self.before, 2), commit=self.origin.commit,
+            machine=machine.gpu or machine.cpu, threads=torch.get_num_threads(), ended=ended, attempt=self.attempt,
+            node=host_name(),
         )  # fmt: skip
         return [*self.lineage, visit.model_dump()]
 
@@ -61,7 +64,7 @@ def record_of(
     ended: Ended, test: float | None,
 ) -> Record:  # fmt: skip
     run, task = training.run, training.task
-    commit, dirty = provenance.commit()
+    origin = place.origin or provenance.origin()
     weights = checkpoint.weights_hash(training.best_weights) if training.best_weights else None
     return Record(
         format=2, run=run.id, recipe=run.recipe, row=run.row, cell=run.cell, settings=run.settings, sources=run.sources,
@@ -78,7 +81,7 @@ def record_of(
         steps_per_second=round(training.step / max(training.seconds, 1e-9), 3),
         peak_memory_mb=provenance.peak_memory_mb(place.device),
         parameters=count_parameters(training.network), weights_sha256=weights,
-        commit=commit, dirty=dirty, versions=provenance.versions(), machine=provenance.machine(),
+        commit=origin.commit, dirty=origin.dirty, versions=provenance.versions(), machine=provenance.machine(),
         environment=environment, backend=training.backend or place.backend, device=place.device,
-        command=provenance.command(), finished=provenance.now(), lineage=[Visit(**entry) for entry in lineage],
+        command=origin.command, finished=provenance.now(), lineage=[Visit(**entry) for entry in lineage],
     )  # fmt: skip

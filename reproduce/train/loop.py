@@ -2,15 +2,13 @@
 
     batch -> forward -> loss -> backward -> clip -> step -> constrain -> evaluate -> save
 
-A run writes only its own folder and, at its end, its own record. It may be killed at any moment: what is on disk is
-always a whole checkpoint, and continuing from it gives the same bits as never having stopped. Everything that a later
-update can depend on is in ``Training.tensors`` and ``Training.meta``.
+A run writes only its own folder and, at its end, its own record, and these only while it holds its lease. It may be
+killed at any moment: what is on disk is always a whole checkpoint, and continuing from it gives the same bits as never
+having stopped. Everything that a later update can depend on is in ``Training.tensors`` and ``Training.meta``.
 """
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import json
 import math
 import time
@@ -27,7 +25,9 @@ from reproduce.plan.runs import Run
 from reproduce.report import records
 from reproduce.report.records import Ended, Environment, Record
 from reproduce.train import checkpoint, facts, optimisers, provenance, schedules
+from reproduce.train import lease as leases
 from reproduce.train.evaluation import evaluate, on_device, reestimate_statistics
+from reproduce.train.lease import Lease, LeaseLostError
 from reproduce.train.network import Network, Objective, all_finite, observed_backend
 from reproduce.train.outcome import Outcome, Place, Progress, Stop
 
@@ -43,45 +43,40 @@ class DivergenceError(Exception):
         self.step = step
 
 
-class FullDiskError(Exception):
-    """The disk has no room for what is named."""
+def train(
+    run: Run, place: Place, report: Report = lambda _: None, stop: Stop | None = None, abandoned: str = ""
+) -> Outcome:
+    """Do a run, continue it, or see that it is done or in other hands.
 
-    def __init__(self, what: str):
-        super().__init__(f"the disk is full, so {what} could not be written")
-
-
-@contextlib.contextmanager
-def _writing(what: str) -> Iterator[None]:
+    ``abandoned`` is the mark of a lease that the caller has watched for as long as it lasts.
+    """
+    stop, folder = stop or Stop(), run.folder(place.runs)
+    lease = leases.take(folder, checkpoint.latest_step, abandoned)
+    if lease is None:
+        return Outcome("busy", message="another process is training this run")
+    lease.is_stopping = lambda: bool(stop.reason)
     try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise FullDiskError(what) from error
+        with lease:
+            outcome = _train_as_owner(run, place, lease, report, stop)
+            lease.end("failed" if outcome.status == "failed" else outcome.ended or "done", outcome.message)
+            return outcome
+    except LeaseLostError as error:
+        return Outcome("busy", message=str(error))
 
 
-def _safe(folder: Path) -> str:
-    """What a run that could not write would continue from."""
-    step = checkpoint.latest_step(folder)
-    return f"its state at update {step} is safe" if step else "no state of it had been saved before"
-
-
-def train(run: Run, place: Place, report: Report = lambda _: None, stop: Stop | None = None) -> Outcome:
-    """Do a run, continue it, or see that it is done or in other hands."""
-    folder = run.folder(place.runs)
-    with checkpoint.owned(folder) as is_ours:
-        if not is_ours:
-            return Outcome("busy", message="another process is training this run")
-        done = finished_record(run, place)
-        if done is not None:
-            return Outcome("skipped", done.ended, "already done", done)
-        try:
-            with provenance.prepared_process(place.threads) as environment:
-                return _train(run, place, folder, environment, report, stop or Stop())
-        except FullDiskError as error:
-            return Outcome(
-                "failed", message=f"{error}; {_safe(folder)}, free some space and run the same command again"
-            )
+def _train_as_owner(run: Run, place: Place, lease: Lease, report: Report, stop: Stop) -> Outcome:
+    done = finished_record(run, place)
+    if done is not None:
+        return Outcome("skipped", done.ended, "already done", done)
+    if lease.state.deaths >= leases.MOST_DEATHS:
+        times, step = lease.state.deaths, lease.state.from_step
+        return Outcome("failed", message=f"its process died {times} times without getting past update {step:,}")
+    try:
+        with provenance.prepared_process(place.threads) as environment:
+            return _train(run, place, lease, environment, report, stop)
+    except checkpoint.FullDiskError as error:
+        safe = checkpoint.what_is_safe(lease.folder)
+        return Outcome("failed", message=f"{error}; {safe}, free some space and run the same command again")
 
 
 def finished_record(run: Run, place: Place) -> Record | None:
@@ -104,13 +99,13 @@ def weights_of(record: Record, run: Run, place: Place) -> dict[str, Tensor] | No
     return checkpoint.load_weights(run.folder(place.runs), record.weights_sha256)
 
 
-def _train(run: Run, place: Place, folder: Path, environment: Environment, report: Report, stop: Stop) -> Outcome:
+def _train(run: Run, place: Place, lease: Lease, environment: Environment, report: Report, stop: Stop) -> Outcome:
     provenance.reset_peak_memory(place.device)
-    training, lineage = _resume(run, place, folder)
-    visit = facts.Visiting(training.step, training.seconds, lineage)
+    training, lineage = _resume(run, place, lease.folder)
+    visit = facts.Visiting(training.step, training.seconds, lineage, lease.state.attempt, place)
     ended: Ended
     try:
-        ended = _loop(training, place, folder, report, stop, visit)
+        ended = _loop(training, place, lease, report, stop, visit)
         diverged_at = None
     except DivergenceError as outcome:
         ended, diverged_at = "diverged", outcome.step
@@ -121,13 +116,13 @@ def _train(run: Run, place: Place, folder: Path, environment: Environment, repor
     record = facts.record_of(training, place, environment, visit.close(training.step, ended), status, ended, test)
     record = records.sealed(record.model_copy(update={"diverged_at": diverged_at}))
     if status == "completed":
-        with _writing("its final weights"):
-            checkpoint.save_weights(folder, training.best_weights)
+        with checkpoint.writing("its final weights"):
+            checkpoint.save_weights(lease.folder, training.best_weights, lease.write)
     if status != "unfinished" or training.curve:
-        with _writing("its record, unlike its final weights," if status == "completed" else "its record"):
-            records.write(record, place.records)
+        with checkpoint.writing("its record, unlike its final weights," if status == "completed" else "its record"):
+            records.write(record, place.records, lease.write)
     if status != "unfinished":
-        checkpoint.clear(folder)
+        checkpoint.clear(lease.folder)
     return Outcome(status, ended, record=record)
 
 
@@ -144,7 +139,7 @@ def _resume(run: Run, place: Place, folder: Path) -> tuple[Training, list[dict[s
     return Training(run, place.device, place.backend), []
 
 
-def _loop(training: Training, place: Place, folder: Path, report: Report, stop: Stop, visit: facts.Visiting) -> Ended:
+def _loop(training: Training, place: Place, lease: Lease, report: Report, stop: Stop, visit: facts.Visiting) -> Ended:
     """Update, evaluate and save until the run is finished or told to stop; returns why it ended."""
     saved_at = said_at = time.monotonic()
     while not (ended := training.finished):
@@ -153,18 +148,23 @@ def _loop(training: Training, place: Place, folder: Path, report: Report, stop: 
         if training.step % training.settings.evaluation.every == 0 or training.finished:
             training.evaluate()
             training.seconds = visit.seconds()
+        lease.raise_if_lost()
         now = time.monotonic()
         if now - said_at > 0.5:
             said_at = now
             training.check_losses()
-            report(training.progress(visit))
+            progress = training.progress(visit)
+            lease.tell(progress)
+            report(progress)
         if place.deadline and now > place.deadline:
             stop.reason = stop.reason or "time-limit"
         due = place.checkpoint_updates and training.step % place.checkpoint_updates == 0
         if stop.reason or due or now - saved_at > place.checkpoint_seconds:
             lineage = visit.close(training.step, stop.reason or "killed")
-            with _writing("a checkpoint"):
-                checkpoint.save(folder, training.step, training.tensors(), training.meta() | {"lineage": lineage})
+            tensors = training.tensors()  # before the rest, because it takes the waiting losses into account
+            with checkpoint.writing("a checkpoint"):
+                meta = training.meta() | {"lineage": lineage}
+                checkpoint.save(lease.folder, training.step, tensors, meta, lease.write)
             saved_at = time.monotonic()
             if stop.reason and not training.finished:
                 return stop.reason

@@ -25,6 +25,16 @@ class Stop:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """The code and the command that a run comes from, as the process saw them that the user started."""
+
+    commit: str
+    dirty: bool  # files that decide a result differ from the commit
+    digest: str  # of these files
+    command: str
+
+
+@dataclass(frozen=True)
 class Place:
     """Where a run keeps its things and what it runs on; none of this can change its result's meaning."""
 
@@ -37,6 +47,7 @@ class Place:
     checkpoint_seconds: float = 30.0
     checkpoint_updates: int = 0  # also every so many updates; 0: by the clock only
     need_weights: bool = False  # a finished run whose weights are gone is run again
+    origin: Origin | None = None  # None: this process
 
 
 @dataclass(frozen=True)
@@ -49,6 +60,7 @@ class Progress:
     valid: float | None
     rate: float  # updates per second of this process
     left: float  # seconds, by that rate
+    where: str = ""  # host and process, if another command works on the run
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import json
+import os
 import platform
 import shlex
 import sys
@@ -17,8 +19,13 @@ import torch
 from models.kernels.memory import keep_freed_memory
 from reproduce.plan.runs import ROOT
 from reproduce.report.records import Environment, Machine
+from reproduce.train.outcome import Origin
 from suite import machine as facts
+from suite.files import sha256
 
+CODE = ("suite", "models", "tasks", "reproduce")
+SOURCES = (".py", ".toml", ".txt", ".h", ".cpp")
+SENT = "DURNN_ORIGIN"  # set for commands that another one starts elsewhere
 PACKAGES = ("torch", "numpy", "scipy", "safetensors", "triton")
 
 
@@ -41,9 +48,30 @@ def prepared_process(threads: int) -> Iterator[Environment]:
 
 
 @cache
-def commit() -> tuple[str, bool]:
-    """The commit, and whether files that decide a result differ from it."""
-    return facts.commit(ROOT, "suite", "models", "tasks", "reproduce")
+def origin() -> Origin:
+    """The code that this process runs; if another command sent it here, what that command said about itself."""
+    given = os.environ.get(SENT)
+    if given:
+        return Origin(**json.loads(given))
+    return Origin(*facts.commit(ROOT, *CODE), code_digest(), command())
+
+
+@cache
+def code_digest() -> str:
+    """sha256 of all files that decide a result."""
+    above = Path(__file__).resolve().parents[2]
+    paths = sorted(path for room in CODE for path in (above / room).rglob("*") if path.suffix in SOURCES)
+    return sha256(*(part for path in paths for part in (str(path.relative_to(above)), path.read_bytes())))
+
+
+def changed_code(sent: Origin) -> str:
+    """One sentence if the code here is not the code that the command was given with."""
+    if sent.digest == code_digest():
+        return ""
+    return (
+        f"the code in {ROOT} on {facts.host_name()} is not the code that the command was started with (commit "
+        f"{sent.commit[:12]}); give all nodes the same checkout, leave it alone meanwhile, and start again"
+    )
 
 
 @cache

@@ -16,7 +16,8 @@ from rich.console import Console
 import tasks
 from reproduce import cli
 from reproduce.cli import Arguments, choose, execute, parse_duration
-from reproduce.execute.local import Inline, share
+from reproduce.execute.local import Inline
+from reproduce.execute.slots import threads_of_each
 from reproduce.plan import runs
 from reproduce.plan.experiments import EXPERIMENTS
 from reproduce.plan.runs import ROOT
@@ -184,7 +185,7 @@ def test_nothing_to_run_is_an_error(tmp_path, monkeypatch):
 
 def test_legal_nested_thread_counts_are_understood(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "77,1")
-    assert share(1, "cpu") == (1, 77)
+    assert threads_of_each(1) == 77
 
 
 def test_ascii_output_is_no_reason_to_die(tmp_path):

@@ -12,28 +12,29 @@ import pytest
 from run_samples import make_place, make_run, outcome_of
 
 from reproduce.execute.local import LocalProcesses, stopping_on_signals
+from reproduce.execute.slots import Slot
 from reproduce.plan.imports import Import
 from reproduce.plan.runs import ROOT
-from reproduce.train import checkpoint
+from reproduce.train import checkpoint, lease
 from reproduce.train.loop import train
 from reproduce.train.outcome import Outcome, Progress
 
 CONTINUE = "run the same command again to continue"
 STUCK = """
 import os, pathlib, time
-from reproduce.train import checkpoint
-whole, count = checkpoint.write_atomic, 0
+from reproduce.train.lease import Lease
+whole, count = Lease.write, 0
 
-def write_atomic(path, data):
+def write(self, path, data):
     global count
     count += 1
     if count != {last}:
-        return whole(path, data)
-    path.with_name(f".{{path.name}}.half.part").write_bytes(data[: len(data) // 2])
+        return whole(self, path, data)
+    (self.path / f"{{path.name}}.part").write_bytes(data[: len(data) // 2])
     pathlib.Path({mark!r}).write_text(str(os.getpid()))
     time.sleep(300)
 
-checkpoint.write_atomic = write_atomic
+Lease.write = write
 """
 
 
@@ -72,7 +73,7 @@ def do(workers, runs, place, watch):
 
 
 def test_a_hang_up_of_the_whole_group_saves(tmp_path, capfd):
-    run, place, workers = make_run(training={"updates": 10**6}), make_place(tmp_path), LocalProcesses(1)
+    run, place, workers = make_run(training={"updates": 10**6}), make_place(tmp_path), LocalProcesses([Slot("cpu")])
 
     def hang_up(event):
         if isinstance(event, Progress) and checkpoint.latest_step(run.folder(place.runs)) == 0:
@@ -89,14 +90,14 @@ def test_a_hang_up_of_the_whole_group_saves(tmp_path, capfd):
 
 def test_ctrl_c_while_a_worker_starts(tmp_path, capfd):
     class Started(LocalProcesses):
-        def _start(self, place):
-            connection, process = super()._start(place)
+        def _start(self, place, slot):
+            connection, process = super()._start(place, slot)
             for number in (process.pid, os.getpid()):
                 os.kill(number, signal.SIGINT)
             return connection, process
 
     run, place = make_run(), make_place(tmp_path)
-    heard, reason = do(Started(1), [run, make_run(seed=1)], place, lambda _: None)
+    heard, reason = do(Started([Slot("cpu")]), [run, make_run(seed=1)], place, lambda _: None)
     assert heard == [None, Outcome("unfinished", "interrupted", "stopped before it began")]
     assert reason == "interrupted"
     assert capfd.readouterr() == ("", "")
@@ -107,7 +108,11 @@ def test_a_second_ctrl_c_while_a_run_is_saved_ends_at_once(tmp_path):
     """The worker has written half of its second checkpoint; the run continues from the first."""
     run = make_run(training={"updates": 24}, evaluation={"every": 12})
     whole = train(run, make_place(tmp_path / "whole"))
-    place, workers, mark = make_place(tmp_path / "stuck", checkpoint_updates=8), LocalProcesses(1), tmp_path / "mark"
+    place, workers, mark = (
+        make_place(tmp_path / "stuck", checkpoint_updates=8),
+        LocalProcesses([Slot("cpu")]),
+        tmp_path / "mark",
+    )
     (tmp_path / "stuck_module.py").write_text(STUCK.format(last=2, mark=str(mark)))
     stuck = run.model_copy(update={"imports": (Import(module="stuck_module", folder=str(tmp_path)),)})
     with stopping_on_signals() as stop:
@@ -125,11 +130,11 @@ def test_a_second_ctrl_c_while_a_run_is_saved_ends_at_once(tmp_path):
         thread.join()
     assert not os.path.exists(f"/proc/{mark.read_text()}"), "the worker outlived the command"
     folder = run.folder(place.runs)
-    assert list(folder.glob(".*half.part"))
+    assert list(folder.glob("lease-*/step-*.part"))
     resumed = train(run, place)  # a damaged checkpoint would give a warning, which is an error here
     assert resumed.record.lineage[-1].from_step == 8
     assert outcome_of(resumed) == outcome_of(whole)
-    assert not list(folder.glob(".*.part"))
+    assert not list(folder.glob("**/*.part"))
 
 
 # --- whole commands -------------------------------------------------------------------------------------------------
@@ -223,8 +228,7 @@ def test_a_signal_saves_all_runs_and_ends_cleanly(tmp_path, number, to):
     assert CONTINUE in output
     assert len(list(folders.glob("*/step-*.safetensors"))) == 2
     for folder in folders.iterdir():
-        with checkpoint.owned(folder) as free:
-            assert free, "a worker outlived the command"
+        assert lease.look(folder).state.ended, "a worker outlived the command"
 
 
 @pytest.mark.slow
@@ -240,8 +244,7 @@ def test_a_second_ctrl_c_ends_the_command_at_once(tmp_path):
     assert end(process) == (130, f"interrupted; {CONTINUE}\n")
     (folder,) = (tmp_path / "runs").iterdir()
     assert list(checkpoint.newest_first(folder)) == []
-    with checkpoint.owned(folder) as free:
-        assert free, "a worker outlived the command"
+    assert lease.is_dead(folder, lease.look(folder)), "a worker outlived the command"
 
 
 @pytest.mark.slow
@@ -256,4 +259,7 @@ def test_a_killed_worker_is_told_and_a_killed_command_leaves_no_worker(tmp_path)
     process.wait()
     process.stdout.close()
     wait_for(lambda: not os.path.exists(f"/proc/{second}"))
-    assert len(list(folders.glob("*/step-*.safetensors"))) == 1, "the orphan did not save itself"
+    states = {path: lease.look(path).state for path in folders.glob("*")}
+    (orphan,) = [path for path, state in states.items() if state and state.process == second]
+    assert states[orphan].ended == "orphaned"
+    assert len(list(orphan.glob("step-*.safetensors"))) == 1, "the orphan did not save itself"

@@ -14,7 +14,7 @@ from run_samples import Carrying, make_place, make_run, outcome_of
 import tasks
 from reproduce.execute.local import Inline
 from reproduce.report import records
-from reproduce.train import checkpoint
+from reproduce.train import checkpoint, lease
 from reproduce.train.loop import Training, train
 from reproduce.train.outcome import Stop
 
@@ -184,6 +184,7 @@ def test_a_failure_on_a_full_disk_is_still_an_outcome(tmp_path, monkeypatch):
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(checkpoint, "write_atomic", full)
+    monkeypatch.setattr(lease.Lease, "write", full)
     place, heard = make_place(tmp_path, checkpoint_updates=10), []
     Inline().do([make_run()], place, lambda _, event: heard.append(event), Stop())
     assert heard[-1].status == "failed"
@@ -201,8 +202,7 @@ def test_second_process_leaves_the_run_alone(tmp_path):
     assert second.status == "busy"
     os.kill(process.pid, signal.SIGKILL)
     process.join()
-    with checkpoint.owned(folder) as owned:
-        assert owned, "a killed process must not keep its lock"
+    assert lease.is_dead(folder, lease.look(folder)), "a killed process must not keep its lock"
 
 
 def test_finished_run_is_skipped_and_never_tested_twice(tmp_path, monkeypatch):
