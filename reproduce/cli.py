@@ -340,8 +340,8 @@ def listing(runs: list[Run], place: Place, title: str, budget: str, together: in
     numbers = {(r.identity, r.row): r.test for r in published}
     table = Table(title=title)
     ahead: list[float | None] = []
-    for name in ("row", "cell", "seed", "task", "updates", "state", "time", "published"):
-        table.add_column(name)
+    for name in ("row", "cell", "seed", "updates", "state", "time", "published"):
+        table.add_column(name, no_wrap=name == "row")
     for run in runs:
         done = finished_record(run, place)
         step = checkpoint.latest_step(run.folder(place.runs))
@@ -355,7 +355,7 @@ def listing(runs: list[Run], place: Place, title: str, budget: str, together: in
         updates = f"{run.settings.training.updates:,}"
         number = numbers.get((run.id, run.row))
         shown = "–" if number is None else f"{number:.4g}"
-        table.add_row(run.row, run.cell, str(run.seed), run.task, updates, state, time_, shown)
+        table.add_row(run.row, run.cell, str(run.seed), updates, state, time_, shown)
     table.caption = cost(ahead, budget, together)
     return table
 
