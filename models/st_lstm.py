@@ -33,7 +33,7 @@ class STLSTMCell(Cell):
     visits: 31, the visits of a frame in the released code's walk over 16 joints.
     trust_gate: True, as the row of the table; False leaves out p, and τ ∘ and (1 − τ) ∘ with it.
     spread: 0.5, λ, as the release.
-    W_init: "uniform-0.08", as the release; its biases are drawn alike.
+    W_in_init, W_rec_init: "uniform-0.08", as the release; its biases are drawn alike.
     forget_bias: 1, for f_S and f_T, in the bias of W_in, as the release.
 
     ``state``: h and c of the last visit, and in h_row and c_row those of the ``visits`` − 1 before it, oldest first.
@@ -48,7 +48,8 @@ class STLSTMCell(Cell):
         visits: int = 31,
         trust_gate: bool = True,
         spread: float = 0.5,
-        W_init: str = "uniform-0.08",
+        W_in_init: str = "uniform-0.08",
+        W_rec_init: str = "uniform-0.08",
         forget_bias: float = 1.0,
     ) -> None:
         N = slot.hidden_size
@@ -60,9 +61,9 @@ class STLSTMCell(Cell):
         super().__init__(slot, states={"h": N, "c": N, "h_row": row, "c_row": row}, projected=5 * N)
         self.visits, self.trust_gate, self.spread = visits, trust_gate, spread
         rows = 6 * N if trust_gate else 5 * N
-        self.W_in = slot.matrix(5 * N, slot.input_size, W_init, "W_init")
-        self.W_S = slot.matrix(rows, N, W_init, "W_init")
-        self.W_T = slot.matrix(rows, N, W_init, "W_init")
+        self.W_in = slot.matrix(5 * N, slot.input_size, W_in_init, "W_in_init")
+        self.W_S = slot.matrix(rows, N, W_rec_init, "W_rec_init")
+        self.W_T = slot.matrix(rows, N, W_rec_init, "W_rec_init")
         self.b = slot.uniform(5 * N, -0.08, 0.08)
         self.b_S = slot.uniform(rows, -0.08, 0.08)
         self.b_T = slot.uniform(rows, -0.08, 0.08)
