@@ -13,7 +13,7 @@ from run_samples import make_place, make_run
 from reproduce.report import records
 from reproduce.train import checkpoint, lease
 from reproduce.train.lease import LeaseLostError, Observer, look, take
-from reproduce.train.loop import train
+from reproduce.train.loop import Training, train
 from reproduce.train.outcome import Progress, Stop
 
 
@@ -62,6 +62,7 @@ def test_a_lease_elsewhere_is_abandoned_only_after_its_heartbeat_stood_still(tmp
     """The observer's clock alone counts; what the owner's clock says stands nowhere."""
     held, now = elsewhere(take(tmp_path, nothing_saved)), [1000.0]
     observer = Observer(lambda: now[0])
+    assert take(tmp_path, nothing_saved) is None, "a free lock says nothing about another kernel's processes"
     assert not observer.is_abandoned(tmp_path, look(tmp_path))
     now[0] += 0.9
     held.beat()
@@ -127,9 +128,27 @@ def test_a_record_on_another_disk_is_written_by_the_owner_alone(tmp_path, monkey
     first.write(tmp_path / "record", b"1")
     assert (tmp_path / "record").read_bytes() == b"1"
     assert not list((tmp_path / "run" / "lease-0001").glob("*.part"))
-    take(tmp_path / "run", nothing_saved, look(tmp_path / "run").mark)
+
+    def taken_over(source, target):
+        if str(source).endswith("record.part") and look(tmp_path / "run").number == 1:
+            take(tmp_path / "run", nothing_saved, look(tmp_path / "run").mark)
+            raise OSError(18, "Invalid cross-device link")
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", taken_over)
     with pytest.raises(LeaseLostError):
         first.write(tmp_path / "record", b"2")
+    assert (tmp_path / "record").read_bytes() == b"1"
+
+
+def test_a_client_that_still_sees_the_old_name_of_a_lease_writes_nothing(tmp_path):
+    """As over NFS, where a folder that was renamed elsewhere may be found under its old name for a while."""
+    first = elsewhere(take(tmp_path, nothing_saved))
+    take(tmp_path, nothing_saved, look(tmp_path).mark)
+    (tmp_path / "lease-0001").mkdir()
+    with pytest.raises(LeaseLostError):
+        first.write(tmp_path / "late", b"1")
+    assert not (tmp_path / "late").exists()
 
 
 def contend(folder, number, start, won):
@@ -153,6 +172,18 @@ def test_of_many_takers_one_wins(tmp_path, number):
     for taker in takers:
         taker.join()
     assert [path.name for path in tmp_path.glob("*lease-*")] == [f"lease-{number + 1:04d}"]
+
+
+def test_a_taker_that_comes_second_goes_away(tmp_path, monkeypatch):
+    """Both saw the lease free; the other was quicker."""
+    with take(tmp_path, nothing_saved) as held:
+        held.end("interrupted")
+    seen = look(tmp_path)
+    winner = take(tmp_path, nothing_saved)
+    with monkeypatch.context() as patch:
+        patch.setattr(lease, "look", lambda _: seen)
+        assert take(tmp_path, nothing_saved) is None
+    assert look(tmp_path).state == winner.state
 
 
 def test_a_latecomer_does_not_found_a_second_lease(tmp_path, monkeypatch):
@@ -210,6 +241,31 @@ def test_a_lease_of_no_length_is_refused(monkeypatch, given):
     monkeypatch.setenv("DURNN_LEASE_SECONDS", given)
     with pytest.raises(ValueError, match="DURNN_LEASE_SECONDS"):
         lease.lease_seconds()
+
+
+@pytest.mark.parametrize(
+    ("owner", "after", "step", "left"),
+    [(Training, "tensors", 20, {10}), (Training, "test", 60, {50, 60}), (checkpoint, "save_weights", 60, {50, 60})],
+    ids=["checkpoint", "weights", "record"],
+)
+def test_a_training_whose_lease_is_taken_writes_nothing_more(tmp_path, monkeypatch, owner, after, step, left):
+    """The takeover falls between the last look at the lease and the write."""
+    run, place = make_run(training={"updates": 60}), make_place(tmp_path, checkpoint_updates=10)
+    folder, original = run.folder(place.runs), getattr(owner, after)
+
+    def then_taken_over(first, *arguments):
+        made = original(first, *arguments)
+        while getattr(first, "step", step) == step and look(folder).number == 1:
+            take(folder, nothing_saved, look(folder).mark)
+        return made
+
+    monkeypatch.setattr(owner, after, then_taken_over)
+    monkeypatch.setattr(lease.Lease, "raise_if_lost", lambda self: None)
+    stopped = train(run, place)
+    assert (stopped.status, "its lease went to" in stopped.message) == ("busy", True)
+    assert {int(path.name.split("-")[1]) for path in folder.glob("step-*")} == left
+    assert (folder / checkpoint.WEIGHTS).exists() == (after == "save_weights")
+    assert not list(place.records.glob("*.json"))
 
 
 def train_and_tell(run, place, told):
