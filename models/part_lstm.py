@@ -101,3 +101,4 @@ class PartLSTM(Stack):
     """Part-aware LSTM (P-LSTM); ``state = (h, c)``, y has the units of five parts."""
 
     cell = PartLSTMCell
+    parts = len(PARTS)

@@ -109,11 +109,12 @@ class MaskedMean(Readout):
     def read(self, y: Tensor, x: Tensor | None, mask: Tensor | None) -> Tensor:
         if mask is None:
             mask = y.new_ones(y.shape[:2], dtype=torch.bool)
-        count = mask.sum(0).unsqueeze(-1)  # (B, 1)
+        count = mask.sum(0).unsqueeze(-1).to(y.dtype)  # (B, 1)
         total = y.sum(0)  # (B, hidden), of real steps, for y is 0 at the others
         if self.padding == "release":
-            total = total + ((self.steps or len(y)) - count) * _at_last(y, mask)
-            return F.linear(total / count, self.head.weight) + (self.steps or len(y)) / count * self.head.bias
+            steps = self.steps or len(y)
+            total = total + (steps - count) * _at_last(y, mask)
+            return F.linear(total / count, self.head.weight) + steps / count * self.head.bias
         return self.head(total / count)  # the mean of the logits is the logits of the mean
 
 
