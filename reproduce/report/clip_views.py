@@ -177,7 +177,7 @@ def _strip(axes: Any, frames: np.ndarray, chosen: np.ndarray, weights: np.ndarra
             draw_body(axes, places, COLOURS[body] if weights is None else "0.8")
             if weights is not None:
                 level = weights[frame, body]
-                size, most = 14 * np.clip(level, 0.05, 8), weights.max()
+                size, most = 14 * np.clip(level, 0.05, 8), max(2.0, weights.max())
                 axes.scatter(*places.T, s=size, c=level, cmap="viridis_r", vmin=0, vmax=most, zorder=3)
     axes.set_aspect("equal", anchor="W")
     axes.set_xticks([place * width for place in range(len(chosen))], [f"{frame}" for frame in chosen], fontsize=7)

@@ -91,11 +91,11 @@ def test_a_stop_leaves_no_trace(row, tmp_path):
 def test_the_stages_of_sta_lstm_freeze_what_they_say():
     """The patterns of the recipe, two updates each; what is frozen keeps its bits, and everything else moves."""
     stages = recipe.load("table3").resolve("sta-lstm", "ntu-cs", "paper")[0].explicit()["stages"]
-    assert len(stages) == 4
+    assert len(stages) == 5
     short = [stage | {"updates": 2} for stage in stages[:-1]] + [{}]
-    training = Training(run_of("sta-lstm", stages=short), backend="reference")
+    training = Training(run_of("sta-lstm", updates=10, stages=short), backend="reference")
     leave_the_start(training.network)
-    for number in range(8):
+    for number in range(10):
         before = {name: value.clone() for name, value in training.network.named_parameters()}
         training.update()
         still = {name for name, value in training.network.named_parameters() if torch.equal(value, before[name])}
