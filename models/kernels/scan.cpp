@@ -1,6 +1,7 @@
 // The recurrences as plain C functions, called through ctypes. Torch-free, so that compiling takes seconds.
 
 #include "bernoulli/cpu.h"
+#include "gru/cpu.h"
 #include "indrnn/cpu.h"
 #include "lstm/cpu.h"
 #include "rnn/cpu.h"

@@ -61,6 +61,15 @@ def lstm_arguments(T: int, B: int, N: int, g: torch.Generator) -> Arguments:
     }
 
 
+def gru_arguments(T: int, B: int, N: int, g: torch.Generator) -> Arguments:
+    return {
+        "u": normal(g, T, B, 3 * N) / 2,
+        "W_rec": normal(g, 3 * N, N) / N**0.5,
+        "b_new": normal(g, N) / 2,
+        "h0": normal(g, B, N),
+    }
+
+
 def nothing(arguments: Arguments) -> dict[str, Any]:
     return {}
 
@@ -117,6 +126,7 @@ OPERATORS = {
         Operator("rnn_tanh", "rnn", recurrent_arguments, lambda _: {"activation": "tanh"}),
         Operator("indrnn", "indrnn", independent_arguments),
         Operator("select", "select", selective_arguments),
+        Operator("gru", "gru", gru_arguments),
         Operator("lstm", "lstm", lstm_arguments),
         Operator("lstm_noise", "lstm", lstm_arguments, drawn_noise),
         Operator("lstm_rates", "lstm", lstm_arguments, expected_noise),

@@ -119,6 +119,23 @@ NOISY_MUTANTS = {
 }
 
 
+def gru(
+    order: tuple[int, int, int] = (0, 1, 2),
+    candidate: Callable[..., Tensor] = lambda u_n, r, v_n, b_new: torch.tanh(u_n + r * (v_n + b_new)),
+    mixed: Callable[[Tensor, Tensor, Tensor], Tensor] = lambda z, n, h: (1 - z) * n + z * h,
+    back: Callable[[Tensor], Tensor] = lambda h: h,
+) -> Function:
+    def function(u: Tensor, W_rec: Tensor, b_new: Tensor, h0: Tensor) -> Tensor:
+        def step(h: Tensor, u_t: Tensor) -> Tensor:
+            from_u, from_h = u_t.chunk(3, dim=-1), (back(h) @ W_rec.T).chunk(3, dim=-1)
+            r, z = (torch.sigmoid(from_u[k] + from_h[k]) for k in order[:2])
+            return mixed(z, candidate(from_u[2], r, from_h[2], b_new), h)
+
+        return scan(step, h0, u)
+
+    return function
+
+
 def shift(b: Tensor) -> Tensor:
     return b + 1e-3
 
@@ -159,6 +176,18 @@ MUTANTS: dict[str, tuple[str, Function]] = {
     "lstm: tanh(c) without derivative": ("lstm", lstm(squashed=lambda c: _straight_through(torch.tanh, c))),
     "lstm: c not squashed": ("lstm", lstm(squashed=lambda c: c)),
     "lstm: no gradient through h": ("lstm", lstm(back=lambda h: h.detach())),
+    "gru: r and z swapped": ("gru", gru(order=(1, 0, 2))),
+    "gru: 1 − z and z swapped": ("gru", gru(mixed=lambda z, n, h: z * n + (1 - z) * h)),
+    "gru: past not carried back": ("gru", gru(mixed=lambda z, n, h: (1 - z) * n + z * h.detach())),
+    "gru: no gradient of z": ("gru", gru(mixed=lambda z, n, h: (1 - z.detach()) * n + z.detach() * h)),
+    "gru: no gradient through the product": ("gru", gru(back=lambda h: h.detach())),
+    "gru: no gradient of r": ("gru", gru(candidate=lambda u, r, v, b: torch.tanh(u + r.detach() * (v + b)))),
+    "gru: b_new not reset": ("gru", gru(candidate=lambda u, r, v, b: torch.tanh(u + r * v + b))),
+    "gru: reset of u as well": ("gru", gru(candidate=lambda u, r, v, b: torch.tanh(r * (u + v + b)))),
+    "gru: tanh without derivative": (
+        "gru",
+        gru(candidate=lambda u, r, v, b: _straight_through(torch.tanh, u + r * (v + b))),
+    ),
     **{
         f"{name}: {mistake}": (name, mutant(name))
         for name in ("lstm_noise", "lstm_rates")
@@ -199,6 +228,7 @@ def test_the_unbroken_form_passes(operator_name: str) -> None:
         "rnn_tanh": rnn(lambda h, u, W: torch.tanh(u + h @ W.T)),
         "indrnn": indrnn(lambda h, u, U: torch.relu(u + U * h)),
         "select": select(),
+        "gru": gru(),
         "lstm": lstm(),
         "lstm_noise": noisy_lstm()("lstm_noise"),
         "lstm_rates": noisy_lstm()("lstm_rates"),

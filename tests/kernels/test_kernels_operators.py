@@ -74,6 +74,8 @@ class Network(nn.Module):
         h = h + kernels.indrnn_scan(h, self.U, h0, backend=self.backend)
         selection = (self.V, self.b, self.V, self.W, self.U, self.threshold, self.b)
         h = h + kernels.select_scan(h, *selection, h0, backend=self.backend)
+        thirds = self.W_gates[: 3 * h.shape[-1]]
+        h = h + kernels.gru_scan(h @ thirds.T, thirds, self.b, h0, backend=self.backend)
         y, c = kernels.lstm_scan(h @ self.W_gates.T, self.W_gates, h0, h0, backend=self.backend)
         return y + c
 
@@ -124,11 +126,11 @@ def test_nothing_is_saved_without_gradients() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "sequences"), [("rnn_relu", 1), ("indrnn", 1), ("select", 3), ("lstm", 6), ("lstm_noise", 7)]
+    ("name", "sequences"), [("rnn_relu", 1), ("indrnn", 1), ("select", 3), ("gru", 5), ("lstm", 6), ("lstm_noise", 7)]
 )
 def test_saved_for_backward(name: str, sequences: int) -> None:
     """Whole sequences (T, B, N) that a forward keeps: for select h~ (its input), S and y; for LSTM 4 gates, c and y,
-    and the bytes of its noise."""
+    and the bytes of its noise; for GRU 3 gates, a and y."""
     T, B, N = 50, 4, 8
     arguments = {key: tensor.requires_grad_() for key, tensor in OPERATORS[name].arguments(T, B, N).items()}
     saved: dict[int, int] = {}
@@ -187,7 +189,7 @@ def test_bad_backend() -> None:
 
 
 def test_what_only_the_reference_can_do() -> None:
-    """Half precision, mixed dtypes, exact min-max, GRU: auto takes the reference, fused says what it lacks."""
+    """Half precision, mixed dtypes, exact min-max: auto takes the reference, fused says what it lacks."""
     half = OPERATORS["indrnn"].arguments(3, 2, 4, torch.bfloat16)
     assert call("indrnn", half).dtype == torch.bfloat16
     with pytest.raises(ValueError, match=r"float32 or float64, got torch\.bfloat16"):
@@ -205,10 +207,6 @@ def test_what_only_the_reference_can_do() -> None:
     assert torch.equal(exact, RECURRENCES["select"].reference(**arguments, exact_minmax=True))
     with pytest.raises(RuntimeError, match="lacks a form with exact_minmax=True"):
         call("select", arguments, exact_minmax=True, backend="fused")
-    gru = {"u": torch.randn(3, 2, 12), "W_rec": torch.randn(12, 4), "b_new": torch.randn(4), "h0": torch.randn(2, 4)}
-    assert torch.equal(kernels.gru_scan(**gru), RECURRENCES["gru"].reference(**gru))
-    with pytest.raises(RuntimeError, match="lacks a form of gru_scan"):
-        kernels.gru_scan(**gru, backend="fused")
     on_meta = {name: tensor.to("meta") for name, tensor in OPERATORS["indrnn"].arguments(3, 2, 4).items()}
     assert call("indrnn", on_meta).device.type == "meta"
 

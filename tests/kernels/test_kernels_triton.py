@@ -99,6 +99,8 @@ def inputs(op: str, T: int, B: int, N: int, dtype: torch.dtype, seed: int = 0) -
         return draw(seed, dtype, u=(T, B, N), W_rec=(N, N), h0=(B, N))
     if op == "indrnn":
         return draw(seed, dtype, u=(T, B, N), U=(N,), h0=(B, N))
+    if op == "gru":
+        return draw(seed, dtype, u=(T, B, 3 * N), W_rec=(3 * N, N), b_new=(N,), h0=(B, N))
     if op == "lstm":
         return draw(seed, dtype, u=(T, B, 4 * N), W_rec=(4 * N, N), h0=(B, N), c0=(B, N))
     matrices: dict[str, tuple] = {"W_ls": (N, N), "W_s": (N, N), "U": (N,), "b_thre": (), "b_long": (N,), "h0": (B, N)}
@@ -155,6 +157,9 @@ def forward_and_backward(op: str, size: tuple[int, int, int], dtype: torch.dtype
     elif op == "indrnn":
         got = backward(grads[0], x["U"], x["h0"], results)
         results = [results]
+    elif op == "gru":
+        got = backward(grads[0], x["W_rec"], x["h0"], *results, **path)
+        results = [results[0]]
     elif op == "select":
         y, S, scale = results
         got = backward(grads[0], x["h_short"], x["W_s"], x["U"], x["h0"], y, S, scale)
@@ -179,6 +184,16 @@ def test_equals_reference(
     run: Run, op: str, options: tuple, size: tuple[int, int, int], dtype: torch.dtype, resident: bool
 ) -> None:
     run(forward_and_backward, op, size, dtype, options, {"resident": resident, "precision": "ieee"})
+
+
+@pytest.mark.parametrize("resident", [True, False], ids=["resident", "per-step"])
+@pytest.mark.parametrize(
+    ("size", "dtype"),
+    [((1, 1, 1), torch.float64), ((3, 5, 7), torch.float32), ((2, 18, 20), torch.float64), ((2, 3, 70), torch.float32)],
+    ids=str,
+)
+def test_gru_equals_reference(run: Run, size: tuple[int, int, int], dtype: torch.dtype, resident: bool) -> None:
+    run(forward_and_backward, "gru", size, dtype, (), {"resident": resident, "precision": "ieee"})
 
 
 @pytest.mark.parametrize("resident", [True, False], ids=["resident", "per-step"])
@@ -220,8 +235,8 @@ def through_operators(op: str, options: tuple) -> None:
 
 @pytest.mark.parametrize(
     ("op", "options"),
-    [("rnn", ("relu",)), ("rnn", ("tanh",)), ("indrnn", ()), ("select", ()), ("lstm", (None, None))],
-    ids=["rnn-relu", "rnn-tanh", "indrnn", "select", "lstm"],
+    [("rnn", ("relu",)), ("rnn", ("tanh",)), ("indrnn", ()), ("select", ()), ("lstm", (None, None)), ("gru", ())],
+    ids=["rnn-relu", "rnn-tanh", "indrnn", "select", "lstm", "gru"],
 )
 def test_operators_differentiate_through_triton(run: Run, op: str, options: tuple) -> None:
     run(through_operators, op, options)
@@ -249,8 +264,8 @@ def difference_quotients(op: str, options: tuple) -> None:
 
 @pytest.mark.parametrize(
     ("op", "options"),
-    [("rnn", ("relu",)), ("rnn", ("tanh",)), ("indrnn", ()), ("select", ()), ("lstm", (None, None))],
-    ids=["rnn-relu", "rnn-tanh", "indrnn", "select", "lstm"],
+    [("rnn", ("relu",)), ("rnn", ("tanh",)), ("indrnn", ()), ("select", ()), ("lstm", (None, None)), ("gru", ())],
+    ids=["rnn-relu", "rnn-tanh", "indrnn", "select", "lstm", "gru"],
 )
 def test_gradients_equal_difference_quotients(run: Run, op: str, options: tuple) -> None:
     run(difference_quotients, op, options)
@@ -274,8 +289,8 @@ def nan_like_reference(op: str, options: tuple, resident: bool) -> None:
 @pytest.mark.parametrize("resident", [True, False], ids=["resident", "per-step"])
 @pytest.mark.parametrize(
     ("op", "options"),
-    [("rnn", ("relu",)), ("rnn", ("tanh",)), ("indrnn", ()), ("select", ()), ("lstm", (None, None))],
-    ids=["rnn-relu", "rnn-tanh", "indrnn", "select", "lstm"],
+    [("rnn", ("relu",)), ("rnn", ("tanh",)), ("indrnn", ()), ("select", ()), ("lstm", (None, None)), ("gru", ())],
+    ids=["rnn-relu", "rnn-tanh", "indrnn", "select", "lstm", "gru"],
 )
 def test_divergence_shows_as_nan(run: Run, op: str, options: tuple, resident: bool) -> None:
     run(nan_like_reference, op, options, resident)
@@ -296,7 +311,7 @@ def test_tanh_is_accurate_near_zero_and_far_away(run: Run) -> None:
 
 
 def same_bits_again() -> None:
-    for op in ("rnn", "indrnn", "select", "lstm"):
+    for op in ("rnn", "indrnn", "select", "lstm", "gru"):
         x = inputs(op, 3, 18, 6, torch.float32)
         options = ("tanh",) if op == "rnn" else ()
         first, again = (directions(op)[0](*x.values(), *options) for _ in range(2))

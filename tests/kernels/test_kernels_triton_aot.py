@@ -24,6 +24,8 @@ LOADS_PER_STEP = {
     "rnn_forward_resident": 1,
     "rnn_backward_resident": 2,
     "select_forward_resident": 2,
+    "gru_forward_resident": 3,
+    "gru_backward_resident": 6,
     "lstm_forward_resident": 4,
     "lstm_backward_resident": 7,
 }

@@ -21,35 +21,18 @@ from models.kernels.triton_common import (
     OnChip,
     dot_precision,
     launching,
+    load_gates,
     load_weight,
     multiply_add,
     padded,
     programs,
     sigmoid,
+    store_gates,
     tanh,
     warps,
 )
 
 ON_CHIP = OnChip(weights=4, units={"tf32": 64, "tf32x3": 32, "ieee": 64})
-
-
-@triton.jit
-def load_gates(gates, at, N, mask):
-    """The four gates of each unit; ``at`` is where gate i stands."""
-    return (
-        tl.load(gates + at, mask=mask, other=0.0),
-        tl.load(gates + at + N, mask=mask, other=0.0),
-        tl.load(gates + at + 2 * N, mask=mask, other=0.0),
-        tl.load(gates + at + 3 * N, mask=mask, other=0.0),
-    )
-
-
-@triton.jit
-def store_gates(gates, at, N, i, f, g, o, mask):
-    tl.store(gates + at, i, mask=mask)
-    tl.store(gates + at + N, f, mask=mask)
-    tl.store(gates + at + 2 * N, g, mask=mask)
-    tl.store(gates + at + 3 * N, o, mask=mask)
 
 
 @triton.jit
