@@ -8,9 +8,10 @@
 ``models.inputs`` and ``models.readouts`` hold what stands before and behind a model.
 """
 
-from models import inputs, readouts
+from models import inputs, readouts, skeleton, view_adaptation
 from models.base import Cell, Part, Slot, decayed_parameters
 from models.durnn import DuRNN
+from models.feed_forward import FeedForward
 from models.gru import GRU
 from models.hm_lstm import HMLSTM
 from models.hyper_lstm import HyperLSTM
@@ -20,8 +21,10 @@ from models.lstm import LSTM
 from models.mingru import MinGRU
 from models.mrnn import MRNN
 from models.nets import Lockstep, RecurrentNet, Stack
+from models.part_lstm import PartLSTM
 from models.registry import build, names, needs, options, paper, register
 from models.rnn import IRNN, RNN
+from models.st_lstm import STLSTM
 from models.states import State, detach, state_from_tensors, state_tensors
 from models.urnn import URNN
 
@@ -33,14 +36,17 @@ __all__ = [
     "LSTM",
     "MRNN",
     "RNN",
+    "STLSTM",
     "URNN",
     "Cell",
     "DuRNN",
+    "FeedForward",
     "HyperLSTM",
     "IndRNN",
     "Lockstep",
     "MinGRU",
     "Part",
+    "PartLSTM",
     "RecurrentNet",
     "Slot",
     "Stack",
@@ -55,6 +61,8 @@ __all__ = [
     "paper",
     "readouts",
     "register",
+    "skeleton",
     "state_from_tensors",
     "state_tensors",
+    "view_adaptation",
 ]

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 from models.initialisers import initialise_
-from models.noise import TimeSharedDropout
+from models.noise import dropout_between
 from models.norms import norm_after, norm_before
 from models.states import LayerState
 from suite.files import nearest
@@ -112,7 +112,7 @@ class Slot:
 
     index, count: which of how many layers, from below.
     above: hidden_size of the layer above, None at the top.
-    length, norm, backend, start, start_noise: as ``RecurrentNet`` takes them.
+    length, norm, dropout_per, backend, start, start_noise: as ``RecurrentNet`` takes them.
     dropout: probabilities of the (short, long) half; a cell without halves takes the second.
     generator: source of all initial weights, None for torch's global one.
     """
@@ -125,6 +125,7 @@ class Slot:
     length: int | None = None
     norm: str | None = None
     dropout: tuple[float, float] = (0.0, 0.0)
+    dropout_per: str = "sequence"
     backend: str = "auto"
     start: str = "zeros"
     start_noise: float = 0.0
@@ -189,7 +190,7 @@ class Cell(Part, ABC):
         self.backend, self.start, self.start_noise = slot.backend, slot.start, slot.start_noise
         self.before = norm_before(slot.norm, projected or N, slot.length)
         self.after = norm_after(slot.norm, self.size)
-        self.dropout = TimeSharedDropout(slot.dropout[1])
+        self.dropout = dropout_between(slot.dropout[1], slot.dropout_per)
         if slot.start_noise and not set(self.noisy) <= set(self.states):
             raise ValueError(f"{type(self).__name__} has no state {' or '.join(self.noisy)} for start_noise to act on.")
         if slot.start == "learned":

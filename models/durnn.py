@@ -23,7 +23,7 @@ from models.constraints import clip_singular_, per_layer, recurrent_interval
 from models.kernels import indrnn_scan, rnn_scan, select_scan
 from models.kernels.select.reference import min_max
 from models.nets import Stack
-from models.noise import TimeSharedDropout
+from models.noise import dropout_between
 from models.norms import FrameNorm, norm_after, norm_before
 from models.registry import register
 from models.states import LayerState
@@ -49,7 +49,8 @@ class DuRNNCell(Cell):
     W_rec_init: "orthogonal-0.9", all singular values equal and below δ: short memory, nothing to clip at step 0.
     W_ss_init, W_ls_init: "glorot" and "glorot-0.1"; mm ignores scale, so only their ratio matters, and a small W_ls
         keeps the unbounded h from dominating the selection. b_s starts in U(−0.1, 0.1), so that max > min at t = 1.
-    W_s_init: "kaiming", which keeps the scale of the signal through relu.
+    W_s_init: "kaiming", which keeps the scale of the signal through relu; "kaiming/L" where no norm follows, since h_L
+        is a sum over L steps.
     b_thre_init: 0.1, a nearly open gate that passes gradient to all channels.
 
     W_ss and W_ls take no weight decay: mm ignores the scale of its argument, so decay would only let b_s take over.
@@ -121,7 +122,7 @@ class DuRNNCell(Cell):
         else:
             # After the short activation is also before the long recurrence, so every kind of norm has one place there.
             self.between = norm_after(slot.norm, N) if isinstance(before_long, nn.Identity) else before_long
-        self.dropout_short = TimeSharedDropout(slot.dropout[0])
+        self.dropout_short = dropout_between(slot.dropout[0], slot.dropout_per)
 
     def project(self, x: Tensor) -> Tensor:
         return self.affine(x, self.W_in, self.b_short)

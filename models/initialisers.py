@@ -32,8 +32,12 @@ def _orthogonal(gain: float) -> Initialiser:
     )(W)
 
 
-def _orthogonal_whole(W: Tensor, generator: Generator | None) -> Tensor:
-    return nn.init.orthogonal_(W, generator=generator)
+def _orthogonal_whole(gain: float) -> Initialiser:
+    return lambda W, generator: nn.init.orthogonal_(W, gain=gain, generator=generator)
+
+
+def _uniform(most: float) -> Initialiser:
+    return lambda W, generator: nn.init.uniform_(W, -most, most, generator=generator)
 
 
 def _identity_candidate(W: Tensor, generator: Generator | None) -> Tensor:
@@ -53,7 +57,8 @@ INITIALISERS: dict[str, Initialiser] = {
     "orthogonal": _orthogonal(1.0),
     "orthogonal-0.9": _orthogonal(0.9),
     "orthogonal-0.5": _orthogonal(0.5),
-    "orthogonal-whole": _orthogonal_whole,
+    "orthogonal-whole": _orthogonal_whole(1.0),
+    "orthogonal-whole-0.001": _orthogonal_whole(0.001),
     "identity-candidate": _identity_candidate,
     "glorot": lambda W, generator: nn.init.xavier_uniform_(W, generator=generator),
     "glorot-0.1": lambda W, generator: nn.init.xavier_uniform_(W, gain=0.1, generator=generator),
@@ -63,6 +68,8 @@ INITIALISERS: dict[str, Initialiser] = {
     "uniform-fan-in": lambda W, generator: nn.init.uniform_(
         W, -1 / math.sqrt(W.shape[1]), 1 / math.sqrt(W.shape[1]), generator=generator
     ),
+    "uniform-0.08": _uniform(0.08),
+    "uniform-0.1": _uniform(0.1),
     "normal-0.001": lambda W, generator: nn.init.normal_(W, std=0.001, generator=generator),
     "normal-1": lambda W, generator: nn.init.normal_(W, std=1.0, generator=generator),
 }

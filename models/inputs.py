@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.base import Part
-from models.registry import Registry
+from models.noise import check_deviation, nonzero_noise
+from models.registry import SKELETON_SIZE, Registry
 
 
 class Input(Part, ABC):
@@ -55,6 +56,11 @@ def options(name: str) -> dict[str, Any]:
     return INPUTS.options(name)
 
 
+def example(name: str, input_size: int = 8, **options: Any) -> Input:
+    """An input with what it needs, for checks; of another ``input_size`` where it can only read a skeleton."""
+    return build(name, SKELETON_SIZE if "skeleton" in INPUTS.entry(name).needs else input_size, **options)
+
+
 @register("one-hot")
 class OneHot(Input):
     """One unit per symbol."""
@@ -88,3 +94,18 @@ class Embedding(Input):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         return self.embedding(x)  # (T, B) -> (T, B, size)
+
+
+@register("noise")
+class Noise(Input):
+    """Gaussian noise on all values that are not 0, in training; padding and absent bodies, which are 0, stay so.
+
+    deviation: its standard deviation.
+    """
+
+    def __init__(self, input_size: int, *, deviation: float) -> None:
+        super().__init__(input_size, input_size)
+        self.deviation = check_deviation("deviation", deviation)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        return nonzero_noise(x, self.deviation) if self.training else x

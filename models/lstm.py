@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import partial, reduce
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from models.base import Cell, Slot
 from models.kernels import lstm_scan
 from models.nets import Stack
-from models.noise import PER, UpdateDropout, Zoneout, check_probability
+from models.noise import PER, StepNoise, UpdateDropout, Zoneout, check_probability
 from models.norms import FrameNorm
 from models.registry import register
 from models.states import LayerState
@@ -40,7 +40,7 @@ class LSTMCell(Cell):
     recurrent_norm_scale: 0.1, where the scales start; at 1 the gradient of tanh vanishes.
     recurrent_norm_momentum: 0.01, the weight of a batch in the running statistics, as Cooijmans' release on MNIST.
 
-    Zoneout, recurrent_norm and the evaluation of recurrent_dropout run in the readable loop, whatever the backend.
+    recurrent_norm runs in the readable loop, whatever the backend.
     """
 
     decayed = ("W_in",)
@@ -97,8 +97,8 @@ class LSTMCell(Cell):
         return self.affine(x, self.W_in, self.b)
 
     def begin(self, T: int, B: int) -> None:
-        for noise in (self.zone_c, self.zone_h, self.drop_update):
-            noise.begin(T, B, self.W_rec.device)
+        for noise in self._noises():
+            noise.begin(T, B, self.W_rec.device, self.backend)
         for norm in (self.norm_x, self.norm_h, self.norm_c) if self.recurrent_norm else ():
             norm.begin(T, B)  # type: ignore[operator]
 
@@ -114,22 +114,27 @@ class LSTMCell(Cell):
         return h, (h, c)
 
     def scan(self, u: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
-        if self._needs_loop():
+        noises = self._noises()
+        if self.recurrent_norm or len({noise.training for noise in noises if noise.p > 0}) > 1:
             return super().scan(u, state)
-        T, B, _ = u.shape
-        self.begin(T, B)
-        if self.drop_update.mask is not None:
-            with torch.no_grad():  # the gradient is 0 there by itself, and u, which is large, need not be copied
-                u[..., : self.hidden_size].masked_fill_(self.drop_update.mask, -torch.inf)  # σ(i) = 0
+        self.begin(u.shape[0], u.shape[1])
+        drawn = [noise.mask.view(torch.uint8) << bit for bit, noise in enumerate(noises) if noise.mask is not None]
+        expected = not drawn and any(noise.p > 0 for noise in noises)
         h0, c0 = state
-        h, c_last = lstm_scan(u, self.W_rec, h0, c0, backend=self.backend)
+        h, c_last = lstm_scan(
+            u,
+            self.W_rec,
+            h0,
+            c0,
+            noise=reduce(torch.bitwise_or, drawn) if drawn else None,
+            rates=u.new_tensor([noise.p for noise in noises]) if expected else None,
+            backend=self.backend,
+        )
         return h, (h[-1], c_last)
 
-    def _needs_loop(self) -> bool:
-        """Whether an option is on that ``lstm_scan`` does not know."""
-        zones = self.zone_c.p > 0 or self.zone_h.p > 0
-        scaled = self.drop_update.p > 0 and not self.drop_update.training
-        return zones or scaled or self.recurrent_norm is not None
+    def _noises(self) -> tuple[StepNoise, ...]:
+        """In the order in which ``lstm_scan`` takes them."""
+        return self.zone_c, self.zone_h, self.drop_update
 
 
 @register("lstm", paper="Hochreiter, Schmidhuber 1997")

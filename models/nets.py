@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from models.base import Cell, Part, Slot, decayed_parameters, declared_options
+from models.noise import PER, check_deviation
 from models.norms import NORMS
 from models.states import LayerState, State, pack, unpack
 from suite.files import nearest
@@ -27,7 +28,8 @@ class RecurrentNet(Part, ABC):
     norm: None, "after" (BatchNorm over batch and time after the activation), "frame" (per-step statistics, before
         the recurrence), "sequence" (statistics over batch and time, before the recurrence), or "frame+after",
         "sequence+after".
-    dropout: probability, one mask over time, after every sublayer (the last included); or a pair (short, long half).
+    dropout: probability, after every sublayer (the last included); or a pair (short, long half).
+    dropout_per: "sequence", one mask over time, or "step", a fresh mask at each step.
     backend: "auto", "reference" or "fused", see models.kernels.
     start: "zeros", or "learned", one trained vector ``start_<state>`` per cell and state.
     start_noise: standard deviation of Gaussian noise on h_0 in training, from torch's global generator; 0 draws none.
@@ -59,6 +61,7 @@ class RecurrentNet(Part, ABC):
         batch_first: bool = False,
         norm: str | None = None,
         dropout: float | tuple[float, float] = 0.0,
+        dropout_per: str = "sequence",
         backend: str = "auto",
         start: str = "zeros",
         start_noise: float = 0.0,
@@ -74,10 +77,10 @@ class RecurrentNet(Part, ABC):
         if length is not None:
             _check_positive("length", length)
         _check_choice("norm", norm, (None, *NORMS))
+        _check_choice("dropout_per", dropout_per, PER)
         _check_choice("backend", backend, BACKENDS)
         _check_choice("start", start, STARTS)
-        if isinstance(start_noise, bool) or not isinstance(start_noise, int | float) or not start_noise >= 0:
-            raise ValueError(f"start_noise={start_noise!r} is not a standard deviation, a number from 0 up.")
+        start_noise = check_deviation("start_noise", start_noise)
         if dtype is not None and not isinstance(dtype, torch.dtype):
             raise TypeError(f"dtype={dtype!r} is not a torch.dtype; use torch.float32 or torch.float64.")
         if dtype is not None and not dtype.is_floating_point:
@@ -87,15 +90,16 @@ class RecurrentNet(Part, ABC):
                 raise TypeError(f"{type(self).__name__} has no option {option!r} ({nearest(option, self.options())}).")
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, len(widths)
         self.length, self.batch_first, self.norm, self.dropout = length, batch_first, norm, dropout
-        self.backend, self.start, self.start_noise = backend, start, start_noise
+        self.dropout_per, self.backend, self.start, self.start_noise = dropout_per, backend, start, start_noise
         shared: dict[str, Any] = {
             "count": len(widths),
             "length": length,
             "norm": norm,
             "dropout": _dropout_pair(dropout),
+            "dropout_per": dropout_per,
             "backend": backend,
             "start": start,
-            "start_noise": float(start_noise),
+            "start_noise": start_noise,
             "generator": None if seed is None else torch.Generator().manual_seed(seed),
         }
         cells: list[Cell] = []

@@ -1,7 +1,7 @@
-"""Noise that trains: dropout with one mask over time, and masks inside a recurrence. Sequences are ``(T, B, N)``.
+"""Noise that trains: dropout between layers, and masks inside a recurrence. Sequences are ``(T, B, N)``.
 
-A mask inside a recurrence is drawn for the whole sequence before its first step, from torch's global generator, so that
-a kernel can take it as one tensor and a training that is continued draws the same.
+A mask inside a recurrence is drawn for the whole sequence before its first step, by a seed from torch's global
+generator, so that a kernel can take it as one tensor and a training that is continued draws the same.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from models.kernels import bernoulli
 
 PER = ("step", "sequence")
 
@@ -28,6 +30,21 @@ class TimeSharedDropout(nn.Module):
         return x * F.dropout(x.new_ones(1, *x.shape[1:]), self.p)  # mask (1, B, N)
 
 
+class PerStepDropout(TimeSharedDropout):
+    """Dropout with a fresh mask at each step."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.p == 0.0:
+            return x
+        kept = bernoulli(tuple(x.shape), 1 - self.p, x.device)
+        return x * torch.where(kept, 1 / (1 - self.p), 0.0).to(x.dtype)
+
+
+def dropout_between(p: float, per: str) -> TimeSharedDropout:
+    """Dropout of the outputs of a layer; ``per``: "sequence", one mask over time, or "step"."""
+    return PerStepDropout(p) if per == "step" else TimeSharedDropout(p)
+
+
 class StepNoise(nn.Module):
     """Masks for a recurrence of ``units``: ``begin`` before the first step, then one call of the module per step.
 
@@ -42,11 +59,11 @@ class StepNoise(nn.Module):
         self.mask: Tensor | None = None
         self._step = 0
 
-    def begin(self, T: int, B: int, device: torch.device | None = None) -> None:
+    def begin(self, T: int, B: int, device: torch.device | None = None, backend: str = "auto") -> None:
         self._step = 0
         self.mask = None
         if self.training and self.p > 0:
-            drawn = bernoulli((T if self.per == "step" else 1, B, self.units), self.p, device)
+            drawn = bernoulli((T if self.per == "step" else 1, B, self.units), self.p, device, backend)
             self.mask = drawn.expand(T, B, self.units)
 
     def next_mask(self) -> Tensor:
@@ -84,14 +101,11 @@ class UpdateDropout(StepNoise):
         return (1 - self.p) * update
 
 
-def bernoulli(shape: tuple[int, ...], p: float, device: torch.device | None = None) -> Tensor:
-    """Independent bool values, True with probability p in (0, 1], exact to 2^-32.
-
-    Two values share a random word, which is four times as fast as one ``torch.rand`` for each.
-    """
-    count = torch.Size(shape).numel()
-    words = torch.empty((count + 1) // 2, dtype=torch.int64, device=device).random_(-(2**63), None)
-    return (words.view(torch.int32)[:count] <= round(p * 2**32) - 2**31 - 1).view(shape)
+def nonzero_noise(x: Tensor, deviation: float) -> Tensor:
+    """x with independent Gaussian noise on its values that are not 0."""
+    if deviation == 0:
+        return x
+    return torch.addcmul(x, torch.randn_like(x), (x != 0).to(x.dtype), value=deviation)
 
 
 def check_probability(argument: str, p: object, *, one: bool = False) -> float:
@@ -99,3 +113,10 @@ def check_probability(argument: str, p: object, *, one: bool = False) -> float:
     if isinstance(p, bool) or not isinstance(p, int | float) or not (0 <= p < 1 or (one and p == 1)):
         raise ValueError(f"{argument}={p!r} is not a probability in [0, 1{']' if one else ')'}.")
     return float(p)
+
+
+def check_deviation(argument: str, deviation: object) -> float:
+    """A standard deviation, a number from 0 up."""
+    if isinstance(deviation, bool) or not isinstance(deviation, int | float) or not 0 <= deviation < float("inf"):
+        raise ValueError(f"{argument}={deviation!r} is not a standard deviation, a number from 0 up.")
+    return float(deviation)

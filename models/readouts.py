@@ -87,24 +87,35 @@ class MaskedMean(Readout):
 
     padding: "ignore"; "release" is (Σ over real steps + number of padded steps · logits of the last real step) /
         number of real steps, which is what the released code of VA-RNN computes.
+    steps: with "release", how many steps every sample is padded to, 300 in that code; None for those of the batch.
     """
 
     def __init__(
-        self, hidden_size: int, output_size: int, input_size: int | None = None, *, padding: str = "ignore"
+        self,
+        hidden_size: int,
+        output_size: int,
+        input_size: int | None = None,
+        *,
+        padding: str = "ignore",
+        steps: int | None = None,
     ) -> None:
         super().__init__(hidden_size, output_size, input_size)
         if padding not in ("ignore", "release"):
             raise ValueError(f"padding={padding!r} is not known; allowed are 'ignore' and 'release'.")
-        self.padding = padding
+        if steps is not None and padding != "release":
+            raise ValueError(f"steps={steps!r} is for padding='release' alone.")
+        self.padding, self.steps = padding, steps
 
     def read(self, y: Tensor, x: Tensor | None, mask: Tensor | None) -> Tensor:
-        logits = self.head(y)  # (T, B, out)
         if mask is None:
-            return logits.mean(0)
-        total, count = _zero_padding(logits, mask).sum(0), mask.sum(0).unsqueeze(-1)  # (B, out), (B, 1)
+            mask = y.new_ones(y.shape[:2], dtype=torch.bool)
+        count = mask.sum(0).unsqueeze(-1).to(y.dtype)  # (B, 1)
+        total = y.sum(0)  # (B, hidden), of real steps, for y is 0 at the others
         if self.padding == "release":
-            total = total + (len(mask) - count) * _at_last(logits, mask)
-        return total / count
+            steps = self.steps or len(y)
+            total = total + (steps - count) * _at_last(y, mask)
+            return F.linear(total / count, self.head.weight) + steps / count * self.head.bias
+        return self.head(total / count)  # the mean of the logits is the logits of the mean
 
 
 @register("attention-sum", paper="Song et al. 2017")
@@ -115,8 +126,8 @@ class AttentionSum(Readout):
     dropout: 0, of that LSTM.
     uniform: True sets β ≡ 1 and leaves the attention unused.
 
-    b starts at 1, because β = 0 passes no gradient. The penalty "temporal-attention" is the mean of β over the real
-    steps of a sample, averaged over samples.
+    w starts at 0 and b at 1, so that β = 1; β = 0 would pass no gradient. The penalty "temporal-attention" is the mean
+    of β over the real steps of a sample, averaged over samples.
     """
 
     decayed = ("head.weight", "beta.weight")
@@ -138,6 +149,7 @@ class AttentionSum(Readout):
         self.uniform = uniform
         self.attention = LSTM(input_size, size, dropout=dropout)
         self.beta = nn.Linear(size, 1)
+        nn.init.zeros_(self.beta.weight)
         nn.init.ones_(self.beta.bias)
 
     def read(self, y: Tensor, x: Tensor | None, mask: Tensor | None) -> Tensor:
@@ -146,11 +158,15 @@ class AttentionSum(Readout):
             return logits.sum(0)
         if x is None:
             raise ValueError("AttentionSum needs x, what the model saw.")
-        beta = _zero_padding(torch.relu(self.beta(self.attention(x)[0])), mask)  # (T, B, 1)
+        beta = _zero_padding(self.weights(x), mask)  # (T, B, 1)
         if self.training:
             steps = len(beta) if mask is None else mask.sum(0).unsqueeze(-1)
             self.collect("temporal-attention", (beta.sum(0) / steps).mean())
         return (beta * logits).sum(0)  # (B, out)
+
+    def weights(self, x: Tensor) -> Tensor:
+        """β, (T, B, 1)."""
+        return torch.relu(self.beta(self.attention(x)[0]))
 
 
 @register("mean-log-probabilities", paper="Liu et al. 2016")

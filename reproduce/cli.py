@@ -176,7 +176,7 @@ def execute(experiment: Experiment, arguments: Arguments, console: Console, work
         if arguments.list:
             console.print(listing(runs, place, experiment.title, arguments.budget, at_a_time(arguments)))
             return 0
-        check_writable(place)
+        check_writable(experiment, place)
         if not runs:
             raise ValueError("nothing can be run: no task of the chosen cells can be had here; see the notes above")
         if arguments.on == "slurm":
@@ -299,9 +299,11 @@ def check_numbers(arguments: Arguments) -> None:
         raise ValueError(f"--device {arguments.device} was asked for, but torch sees no CUDA GPU here")
 
 
-def check_writable(place: Place) -> None:
-    """Find out before the first update whether the last one could be written down."""
-    for folder in (place.runs, place.records):
+def check_writable(experiment: Experiment, place: Place) -> None:
+    """Find out before the first update whether everything that comes of the last one could be written down."""
+    results = place.records.parent
+    figures = [] if experiment.kind == "table" else [results / "figures"]
+    for folder in (place.runs, place.records, results, *figures):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=folder) as file:
@@ -312,6 +314,10 @@ def check_writable(place: Place) -> None:
             raise ValueError(
                 f"{folder} cannot be written to ({what}); choose another with --results and --runs"
             ) from None
+    for folder in (results, *figures):
+        for path in folder.glob(f"{experiment.name}.*"):
+            if path.is_dir():
+                raise ValueError(f"{path} is a folder, where a file belongs; choose another place with --results")
 
 
 def choose(kind: str, wanted: str, known: tuple[str, ...]) -> list[str]:
@@ -342,8 +348,8 @@ def listing(runs: list[Run], place: Place, title: str, budget: str, together: in
     numbers = {(r.identity, r.row): r.test for r in published}
     table = Table(title=title)
     ahead: list[float | None] = []
-    for name in ("row", "cell", "seed", "task", "updates", "state", "time", "published"):
-        table.add_column(name)
+    for name in ("row", "cell", "seed", "updates", "state", "time", "published"):
+        table.add_column(name, no_wrap=name == "row")
     for run in runs:
         done = finished_record(run, place)
         step = checkpoint.latest_step(run.folder(place.runs))
@@ -357,7 +363,7 @@ def listing(runs: list[Run], place: Place, title: str, budget: str, together: in
         updates = f"{run.settings.training.updates:,}"
         number = numbers.get((run.id, run.row))
         shown = "–" if number is None else f"{number:.4g}"
-        table.add_row(run.row, run.cell, str(run.seed), run.task, updates, state, time_, shown)
+        table.add_row(run.row, run.cell, str(run.seed), updates, state, time_, shown)
     table.caption = cost(ahead, budget, together)
     return table
 

@@ -35,5 +35,5 @@ SHAPES = {
     "ntu-20": Shape(20, 128, 512, input_size=150, output_size=60, has=("skeleton",)),
 }
 
-TINY = Shape(2, 2, 8, input_size=2, output_size=2)
-"""For a first step, which loads what is loaded lazily."""
+TINY = Shape(2, 2, 8, input_size=150, output_size=2, has=("skeleton",))
+"""For a first step of any model, which loads what is loaded lazily."""

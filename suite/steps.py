@@ -31,12 +31,18 @@ def build(zoo: Any, name: str, shape: Shape, **options: Any) -> nn.Module:
         return TORCH_NN[name](shape.input_size, shape.N)
     if "length" in _needs(zoo, name):
         options["length"] = shape.T
-    return zoo.build(name, shape.input_size, shape.N, num_layers=1, **options)
+    return zoo.build(name, shape.input_size, _units(zoo, name, shape.N), num_layers=1, **options)
 
 
 def lacking(zoo: Any, name: str, shape: Shape) -> set[str]:
     """What a model needs and the shape's task has not."""
     return set() if name in TORCH_NN else _needs(zoo, name) - {"length", *shape.has}
+
+
+def _units(zoo: Any, name: str, N: int) -> int:
+    """The ``hidden_size`` of a model of N units; one with ``parts`` counts the units of a part."""
+    entries = getattr(getattr(zoo, "registry", None), "ZOO", None)
+    return N // getattr(entries.entry(name).cls, "parts", 1) if entries else N
 
 
 def _needs(zoo: Any, name: str) -> set[str]:

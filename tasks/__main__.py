@@ -14,7 +14,7 @@ from tasks import download as downloads
 from tasks import registry
 from tasks.sources import DATA_SETS
 
-_out = Console(highlight=False, soft_wrap=True)
+_out = Console(highlight=False, soft_wrap=True, markup=False)
 
 
 def list_tasks() -> None:
@@ -60,9 +60,9 @@ def info(
         if isinstance(value, dict):
             _out.print(f"{key}:")
             for inner, shown in value.items():
-                _out.print(f"  {inner}: {_plain(shown)}", markup=False)
+                _out.print(f"  {inner}: {_plain(shown)}")
         else:
-            _out.print(f"{key}: {_plain(value)}", markup=False)
+            _out.print(f"{key}: {_plain(value)}")
     if picture is not None:
         task.picture(picture)
         _out.print(f"picture: {picture}")

@@ -5,6 +5,7 @@ forms ``cpu.h`` (C++ loops) and ``triton.py``. To add a recurrence, add its fold
 ``scan.cpp`` if it has a ``cpu.h``; ``recurrence.py`` says what to declare.
 """
 
+from models.kernels.bernoulli.op import bernoulli
 from models.kernels.gru.op import gru_scan
 from models.kernels.indrnn.op import indrnn_scan
 from models.kernels.lstm.op import lstm_scan
@@ -12,4 +13,4 @@ from models.kernels.recurrence import BACKENDS
 from models.kernels.rnn.op import rnn_scan
 from models.kernels.select.op import select_scan
 
-__all__ = ["BACKENDS", "gru_scan", "indrnn_scan", "lstm_scan", "rnn_scan", "select_scan"]
+__all__ = ["BACKENDS", "bernoulli", "gru_scan", "indrnn_scan", "lstm_scan", "rnn_scan", "select_scan"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 Letters = tuple[str, ...]
@@ -23,7 +24,7 @@ def sizes_of(shapes: Shapes, tensors: Mapping[str, Tensor]) -> Sizes:
 
 
 def letter_sizes(T: int, B: int, N: int) -> Sizes:
-    return {"T": T, "B": B, "N": N, "2N": 2 * N, "3N": 3 * N, "4N": 4 * N}
+    return {"T": T, "B": B, "N": N, "2N": 2 * N, "3N": 3 * N, "4N": 4 * N, "3": 3}
 
 
 def shape_of(letters: Letters, sizes: Sizes) -> tuple[int, ...]:
@@ -39,8 +40,8 @@ def _sequence(shapes: Shapes) -> str:
 
 def check_shapes(op: str, shapes: Shapes, tensors: Mapping[str, Any]) -> Sizes:
     """Raise unless all are tensors of the given shapes, with at least one step and one unit; returns the sizes."""
-    for name, letters in shapes.items():
-        tensor = tensors[name]
+    for name, tensor in tensors.items():
+        letters = shapes[name]
         if not isinstance(tensor, Tensor):
             raise TypeError(f"{op}: {name} must be a torch.Tensor, got {type(tensor).__name__}.")
         if tensor.dim() != len(letters):
@@ -51,18 +52,18 @@ def check_shapes(op: str, shapes: Shapes, tensors: Mapping[str, Any]) -> Sizes:
             f"{op}: needs at least one step and one unit, got {sequence} of shape {tuple(tensors[sequence].shape)} "
             f"and h0 of shape {tuple(h0.shape)}."
         )
-    for name, letters in shapes.items():
-        wanted = shape_of(letters, sizes)
-        if tensors[name].shape != wanted:
+    for name, tensor in tensors.items():
+        wanted = shape_of(shapes[name], sizes)
+        if tensor.shape != wanted:
             raise ValueError(
-                f"{op}: {name} must have the shape ({', '.join(letters)}) = {wanted} to fit h0 of shape "
-                f"{tuple(h0.shape)}, got {tuple(tensors[name].shape)}."
+                f"{op}: {name} must have the shape ({', '.join(shapes[name])}) = {wanted} to fit h0 of shape "
+                f"{tuple(h0.shape)}, got {tuple(tensor.shape)}."
             )
     return sizes
 
 
-def check_same_kind(op: str, tensors: Mapping[str, Tensor]) -> None:
-    """Raise ValueError unless all tensors share one device and one dtype."""
+def check_same_kind(op: str, tensors: Mapping[str, Tensor], dtypes: Mapping[str, torch.dtype]) -> None:
+    """Raise ValueError unless all tensors share one device and one dtype, but for those that have their own."""
     first_name, first = next(iter(tensors.items()))
     for name, tensor in tensors.items():
         if tensor.device != first.device:
@@ -70,7 +71,10 @@ def check_same_kind(op: str, tensors: Mapping[str, Tensor]) -> None:
                 f"{op}: all tensors must be on one device, {first_name} is on {first.device} and {name} on "
                 f"{tensor.device}."
             )
-        if tensor.dtype != first.dtype:
+        if name in dtypes:
+            if tensor.dtype != dtypes[name]:
+                raise ValueError(f"{op}: {name} must have the dtype {dtypes[name]}, got {tensor.dtype}.")
+        elif tensor.dtype != first.dtype:
             raise ValueError(
                 f"{op}: all tensors must have one dtype, {first_name} has {first.dtype} and {name} {tensor.dtype}."
             )

@@ -7,16 +7,19 @@ are equal to rounding.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import math
 import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from models.kernels.availability import in_a_fresh_thread
+from models.kernels.bernoulli import reference as random_bits
 from models.kernels.checks import Sizes, letter_sizes, shape_of
 from models.kernels.memory import LARGE, large_tensor
 from models.kernels.operators import Operator, weight_gradient
@@ -34,6 +37,7 @@ FLAG_SETS = ((*FLAGS, "-march=native"), FLAGS)
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-10}
 """Of the self-check, absolute and relative."""
 
+DISAGREE = "the compiled loops disagree with the reference on this machine"
 _SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
 _OUT_OF_MEMORY = 1  # of exports.h
 
@@ -54,13 +58,13 @@ class _Arguments(ctypes.Structure):
 
 def compute(
     operator: Operator,
-    tensors: Sequence[Tensor],
+    tensors: Sequence[Tensor | None],
     words: Sequence[str],
     sizes: Sizes,
     library: ctypes.CDLL | None = None,
 ) -> tuple[Tensor, ...]:
     """The outputs of an operator, by the compiled loops."""
-    like = tensors[0]
+    like = cast(Tensor, tensors[0])
     outputs = {
         name: _empty(shape_of(letters, sizes), like)
         for name, letters in operator.outputs.items()
@@ -69,7 +73,7 @@ def compute(
     T, B, N = sizes["T"], sizes["B"], sizes["N"]
     threads = _threads(T * B * N * (operator.products * N or 1))
     choice = sum(allowed.index(word) for allowed, word in zip(operator.words.values(), words, strict=True))
-    pointers = [tensor.data_ptr() for tensor in (*tensors, *outputs.values())]
+    pointers = [0 if tensor is None else tensor.data_ptr() for tensor in (*tensors, *outputs.values())]
     arguments = _Arguments(
         len(tensors),
         len(outputs),
@@ -85,10 +89,23 @@ def compute(
     if status != 0:
         raise TypeError(f"{operator.name}: cpu.h takes other arguments than op.py declares.")
     if operator.by_blas:
-        named = dict(zip(operator.inputs, tensors, strict=True))
+        named = {name: cast(Tensor, tensor) for name, tensor in zip(operator.inputs, tensors, strict=True)}
         for weight, sequence in operator.by_blas.items():
             outputs[weight] = weight_gradient(outputs[sequence], named["y"], named["h0"])
     return tuple(outputs[name] for name in operator.outputs)
+
+
+def bernoulli(seed: int, most: int, count: int, library: ctypes.CDLL | None = None) -> Tensor:
+    """As ``bernoulli.reference``: bool (count,)."""
+    bits = torch.empty(count, dtype=torch.bool, device="cpu")
+    (library or _library.get()).bernoulli(
+        ctypes.c_uint64(seed),
+        ctypes.c_int32(most),
+        ctypes.c_void_p(bits.data_ptr()),
+        ctypes.c_int64(count),
+        ctypes.c_int64(_threads(count)),
+    )
+    return bits
 
 
 def _threads(work: int) -> int:
@@ -150,8 +167,11 @@ def problem() -> str | None:
 def _check(library: ctypes.CDLL) -> None:
     """Raise unless every recurrence and its gradients agree with the reference, on a few tiny sequences."""
     _share_threads(library)
+    library.bernoulli.restype = None
 
     def check_all() -> None:
+        if not torch.equal(bernoulli(-1, 0, 99, library), random_bits.bernoulli(torch.tensor(-1, device="cpu"), 0, 99)):
+            raise native.BuildError(DISAGREE)
         for recurrence in RECURRENCES.values():
             for dtype in TOLERANCE:
                 _check_recurrence(recurrence, dtype, library)
@@ -181,17 +201,20 @@ def _check_recurrence(recurrence: Recurrence, dtype: torch.dtype, library: ctype
         return (0.5 * torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu")).to(dtype)
 
     (words,) = forward.words.values() or ((None,),)  # of its one option, if it has one
-    for word in words:
+    for word, added in itertools.product(words, (None, *forward.optional)):
         given = {} if word is None else dict.fromkeys(forward.words, word)
-        leaves = {name: draw(letters).requires_grad_() for name, letters in forward.inputs.items()}
-        plain = recurrence.reference(**leaves, **given)
+        leaves = {name: draw(forward.inputs[name]).requires_grad_() for name in recurrence.differentiable}
+        extra: dict[str, Tensor | None] = dict.fromkeys(forward.optional)
+        if added is not None:
+            extra[added] = (8 * draw(forward.inputs[added]).abs()).to(forward.optional[added] or dtype)
+        plain = recurrence.reference(**leaves, **extra, **given)
         plain = plain if isinstance(plain, tuple) else (plain,)
         grads = {f"grad_{name}": draw(forward.outputs[name]) for name in recurrence.outputs}
         expected = [*plain, *torch.autograd.grad(plain, list(leaves.values()), list(grads.values()))]
-        inputs = {name: tensor.detach() for name, tensor in leaves.items()}
+        inputs = {name: tensor.detach() for name, tensor in leaves.items()} | extra
         results = compute(forward, list(inputs.values()), list(given.values()), sizes, library)
         known = inputs | dict(zip(forward.outputs, results, strict=True)) | grads
         gradients = compute(backward, [known[name] for name in backward.inputs], list(given.values()), sizes, library)
         for found, right in zip([*results[: len(plain)], *gradients], expected, strict=True):
             if not torch.allclose(found, right, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype]):
-                raise native.BuildError("the compiled loops disagree with the reference on this machine")
+                raise native.BuildError(DISAGREE)

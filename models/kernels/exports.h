@@ -1,7 +1,7 @@
 // How a loop becomes a C function that ctypes can call.
 //
-// A loop is a template over its number type that takes its inputs (`const T*`), its outputs (`T*`), constants (`T`), and
-// then `Index steps, B, N, threads`. `DURNN_EXPORT(name)` makes `name_f32` and `name_f64` of it, which take `Arguments`.
+// A loop is a template over its number type that takes its inputs (`const T*`, or `const Byte*`; null if they are
+// optional and absent), its outputs (`T*`), constants (`T`), and then `Index steps, B, N, threads`. `DURNN_EXPORT(name)` makes `name_f32` and `name_f64` of it, which take `Arguments`.
 #pragma once
 
 #include <new>
@@ -46,7 +46,8 @@ class Reader {
 // Calls the loop, unless it was declared with other numbers of arguments than it has.
 template <class T, class... P>
 int run(void (*loop)(P...), const Arguments& given) {
-    constexpr Index inputs = (Index(std::is_same_v<P, const T*>) + ...), outputs = (Index(std::is_same_v<P, T*>) + ...);
+    constexpr Index inputs = (Index(std::is_same_v<P, const T*> || std::is_same_v<P, const Byte*>) + ...);
+    constexpr Index outputs = (Index(std::is_same_v<P, T*>) + ...);
     constexpr Index constants = (Index(std::is_same_v<P, T>) + ...), sizes = (Index(std::is_same_v<P, Index>) + ...);
     static_assert(sizes == 4 && inputs + outputs + constants + sizes == sizeof...(P), "see the top of exports.h");
     if (inputs != given.inputs || outputs != given.outputs || constants != given.constants) return other_arguments;

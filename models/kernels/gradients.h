@@ -14,12 +14,12 @@ void sum_samples(const T* per_sample, T* total, Index B, Index N) {
         for (Index n = 0; n < N; ++n) total[n] += per_sample[b * N + n];
 }
 
-// The (N, N) matrices that the slabs added up, in the order of the slabs; parts: (slabs, N, ld)
+// The (rows, N) matrices that the slabs added up, in the order of the slabs; parts: (slabs, rows, ld)
 template <class T>
-void sum_slabs(const T* parts, Index ld, T* total, Index slabs, Index N) {
-    std::memset(total, 0, std::size_t(N * N) * sizeof(T));
-    for (Index row = 0; row < slabs * N; ++row)
-        for (Index n = 0; n < N; ++n) total[row % N * N + n] += parts[row * ld + n];
+void sum_slabs(const T* parts, Index ld, T* total, Index slabs, Index rows, Index N) {
+    std::memset(total, 0, std::size_t(rows * N) * sizeof(T));
+    for (Index row = 0; row < slabs * rows; ++row)
+        for (Index n = 0; n < N; ++n) total[row % rows * N + n] += parts[row * ld + n];
 }
 
 // Steps of a piece of a slab: enough rows for the products of its gradients, few enough for the cache.

@@ -34,12 +34,12 @@ def train_step(name: str, shape: Shape, backend: str = "auto", last_step: bool =
 
 def products_per_step(name: str) -> int:
     """Products of a sample's units with an (N, N) matrix in one step of training, those with the input aside."""
-    return {"durnn": 10, "lstm": 12, "nn.LSTM": 12, "indrnn": 0}.get(name, 3)
+    return {"durnn": 10, "lstm": 12, "nn.LSTM": 12, "gru": 9, "nn.GRU": 9, "indrnn": 0}.get(name, 3)
 
 
 def flops(name: str, shape: Shape) -> float:
     """Floating-point operations of a train step, elementwise work not counted."""
-    gates = 4 if "lstm" in name.lower() else 1
+    gates = {"lstm": 4, "gru": 3}.get(name.lower().removeprefix("nn."), 1)
     products = products_per_step(name) * shape.N * shape.N + 2 * gates * shape.N * shape.input_size
     return 2.0 * shape.T * shape.B * products
 

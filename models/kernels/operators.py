@@ -27,7 +27,7 @@ class Implementation(Protocol):
     """Who computes the operators on a kind of device."""
 
     def compute(
-        self, operator: Operator, tensors: Sequence[Tensor], words: Sequence[str], sizes: Sizes
+        self, operator: Operator, tensors: Sequence[Tensor | None], words: Sequence[str], sizes: Sizes
     ) -> tuple[Tensor, ...]:
         """The outputs of an operator, in order. sizes: what the letters of its shapes stand for."""
 
@@ -45,7 +45,8 @@ def implementation(device_type: str) -> Implementation:
 class Operator:
     """``durnn::<recurrence>_<direction>``.
 
-    label: what error messages begin with. words: option -> what it may be, at most one option. products: products of a
+    label: what error messages begin with. optional: inputs that may be None, with a dtype where they have their own.
+    words: option -> what it may be, at most one option. products: products of a
     sample's units with an (N, N) matrix in one step, 0 if the loop is elementwise. constants: numbers that the C++ loop
     takes besides tensors and sizes. by_blas: gradients that the C++ loop leaves out, see ``weight_gradient``.
     """
@@ -57,6 +58,7 @@ class Operator:
         label: str,
         inputs: Shapes,
         outputs: Shapes,
+        optional: Mapping[str, torch.dtype | None],
         words: Mapping[str, Letters],
         products: int,
         constants: tuple[float, ...] = (),
@@ -65,8 +67,11 @@ class Operator:
         self.recurrence, self.direction, self.label = recurrence, direction, label
         self.name = f"{recurrence}_{direction}"
         self.inputs, self.outputs, self.words = inputs, outputs, words
+        self.optional = {name: optional[name] for name in inputs if name in optional}
+        self.dtypes = {name: dtype for name, dtype in self.optional.items() if dtype is not None}
         self.products, self.constants, self.by_blas = products, constants, dict(by_blas or {})
-        taken = ", ".join([*(f"Tensor {name}" for name in inputs), *(f"str {option}" for option in words)])
+        tensors = [f"Tensor? {name}" if name in optional else f"Tensor {name}" for name in inputs]
+        taken = ", ".join([*tensors, *(f"str {option}" for option in words)])
         made = "Tensor" if len(outputs) == 1 else f"({', '.join('Tensor' for _ in outputs)})"
         self.call = torch.library.custom_op(
             f"durnn::{self.name}", self._compute, mutates_args=(), schema=f"({taken}) -> {made}"
@@ -78,18 +83,23 @@ class Operator:
         if in_forward_mode():
             raise RuntimeError(f"{self.label}: the fused recurrences have no forward-mode derivative.")
         with torch.no_grad():
-            contiguous = [tensor.contiguous() for tensor in tensors]
+            contiguous = [None if tensor is None else tensor.contiguous() for tensor in tensors]
             return _unwrapped(implementation(tensors[0].device.type).compute(self, contiguous, words, sizes))
 
     def _fake(self, *arguments: Any) -> Tensor | tuple[Tensor, ...]:
         tensors, _words, sizes = self._checked(arguments)
         return _unwrapped(tuple(tensors[0].new_empty(shape_of(letters, sizes)) for letters in self.outputs.values()))
 
+    def given(self, tensors: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Without the optional ones that are None."""
+        absent = [name for name in self.optional if tensors[name] is None]
+        return {name: tensors[name] for name in tensors if name not in absent} if absent else tensors
+
     def _checked(self, arguments: tuple[Any, ...]) -> tuple[tuple[Tensor, ...], tuple[str, ...], Sizes]:
         tensors, words = arguments[: len(self.inputs)], arguments[len(self.inputs) :]
-        named = dict(zip(self.inputs, tensors, strict=True))
+        named = self.given(dict(zip(self.inputs, tensors, strict=True)))
         sizes = check_shapes(self.label, self.inputs, named)
-        check_same_kind(self.label, named)
+        check_same_kind(self.label, named, self.dtypes)
         if tensors[0].dtype not in DTYPES:
             raise ValueError(
                 f"{self.label}: the fused recurrences take float32 or float64, got {tensors[0].dtype}; use "

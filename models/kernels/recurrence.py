@@ -2,8 +2,9 @@
 
 The declaration is the public function itself: ``@Recurrence(...)`` above a signature whose tensors carry their shapes,
 ``u: Annotated[Tensor, "T B N"]``, whose words carry what they may be, ``activation: Annotated[str, "relu", "tanh"]``,
-and whose last parameter is ``backend``. The function has no body but its docstring: calling it checks the arguments,
-chooses who computes, and does so.
+and whose last parameter is ``backend``. A tensor that may be None, and whose dtype may be its own, has no gradient and
+stands after those that have one: ``noise: Annotated[Tensor | None, "T B N", torch.uint8] = None``. The function has no
+body but its docstring: calling it checks the arguments, chooses who computes, and does so.
 
 ``backend="auto"`` takes the fused form where it has been tried and works, else the reference with one warning per
 process; ``"fused"`` forces it and raises RuntimeError where there is none; ``"reference"`` is plain torch.
@@ -17,6 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar, cast, get_origin, get_type_hints
 
+import torch
 from torch import Tensor
 
 from models.kernels.availability import available, in_transform, problem
@@ -60,9 +62,12 @@ class Recurrence:
         self.signature = inspect.signature(declared)
         hints = get_type_hints(declared, include_extras=True)
         notes = {name: hint for name, hint in hints.items() if get_origin(hint) is Annotated}
-        self.tensors = _shapes(
-            {name: note.__metadata__[0] for name, note in notes.items() if note.__origin__ is Tensor}
-        )
+        kinds = {name: note for name, note in notes.items() if note.__origin__ in (Tensor, Tensor | None)}
+        self.tensors = _shapes({name: note.__metadata__[0] for name, note in kinds.items()})
+        self.differentiable = [name for name, note in kinds.items() if note.__origin__ is Tensor]
+        self.optional: dict[str, torch.dtype | None] = {
+            name: (*note.__metadata__, None)[1] for name, note in kinds.items() if note.__origin__ is not Tensor
+        }
         self.words = {name: note.__metadata__ for name, note in notes.items() if note.__origin__ is str}
         self.parameters = list(self.signature.parameters)
         defaults = {name: parameter.default for name, parameter in self.signature.parameters.items()}
@@ -81,15 +86,16 @@ class Recurrence:
         made = _shapes({**self.outputs, **self.residuals})
         known = {**self.tensors, **made}
         incoming = {f"grad_{name}": known[name] for name in self.outputs}
-        outgoing = {f"grad_{name}": letters for name, letters in self.tensors.items()}
+        outgoing = {f"grad_{name}": self.tensors[name] for name in self.differentiable}
         saved = {name: known[name] for name in self.saved}
         left_out = {f"grad_{weight}": f"grad_{sequence}" for weight, sequence in self.by_blas.items()}
         forward = Operator(
-            self.name, "forward", self.label, self.tensors, made, self.words, self.products[0], self.constants
-        )
+            self.name, "forward", self.label, self.tensors, made, self.optional, self.words, self.products[0],
+            self.constants,
+        )  # fmt: skip
         self.backward = Operator(
-            self.name, "backward", f"{self.name}_backward", incoming | saved, outgoing, self.words, self.products[1],
-            by_blas=left_out,
+            self.name, "backward", f"{self.name}_backward", incoming | saved, outgoing, self.optional, self.words,
+            self.products[1], by_blas=left_out,
         )  # fmt: skip
         forward.call.register_autograd(self._differentiate, setup_context=self._remember)
         self.forward = forward
@@ -108,7 +114,8 @@ class Recurrence:
         saved, grads = ctx.saved_tensors, incoming[: len(self.outputs)]
         if any(grad is None for grad in grads):
             grads = self._with_zeros(grads, dict(zip(self.saved, saved, strict=True)))
-        return (*self.backward.call(*grads, *saved, *ctx.words), *(None for _ in ctx.words))
+        nothing = (None,) * (len(self.optional) + len(ctx.words))
+        return (*self.backward.call(*grads, *saved, *ctx.words), *nothing)
 
     def _with_zeros(self, grads: tuple[Tensor | None, ...], saved: Mapping[str, Tensor]) -> tuple[Tensor | None, ...]:
         """Zeros in place of the gradients of outputs that nobody used."""
@@ -120,20 +127,23 @@ class Recurrence:
             for letters, grad in zip(shapes.values(), grads, strict=False)
         )
 
-    def scan(self, *given: Any, **named: Any) -> Any:
+    def scan(self, *positional: Any, **named: Any) -> Any:
         """What the public function does."""
-        arguments = self._bound(given, named)
+        arguments = self._bound(positional, named)
         check_word(self.label, "backend", arguments["backend"], BACKENDS)
         for option, allowed in self.words.items():
             check_word(self.label, option, arguments[option], allowed)
-        tensors = {name: arguments[name] for name in self.tensors}
-        if self._use_fused(tensors, arguments):
+        given = {
+            name: arguments[name] for name in self.tensors if arguments[name] is not None or name not in self.optional
+        }
+        if self._use_fused(given, arguments):
             assert self.forward is not None
-            results = self.forward.call(*tensors.values(), *(arguments[option] for option in self.words))
+            tensors = [arguments[name] for name in self.tensors]
+            results = self.forward.call(*tensors, *(arguments[option] for option in self.words))
             if isinstance(results, Tensor):
                 return results
             return results[0] if len(self.outputs) == 1 else tuple(results[: len(self.outputs)])
-        check_shapes(self.label, self.tensors, tensors)
+        check_shapes(self.label, self.tensors, given)
         return self.reference(**{name: value for name, value in arguments.items() if name != "backend"})
 
     def _bound(self, given: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
@@ -152,7 +162,7 @@ class Recurrence:
         lacking = self._lacking(arguments)
         first = next(iter(tensors.values()))
         if backend == "auto":
-            possible = lacking is None and _have_one_fused_kind(tensors) and not in_transform()
+            possible = lacking is None and self._have_one_fused_kind(tensors) and not in_transform()
             return possible and available(first.device.type)
         if lacking is not None:
             raise RuntimeError(f"{self.label}: the fused backend lacks {lacking}; use backend='auto' or 'reference'.")
@@ -163,6 +173,15 @@ class Recurrence:
             raise RuntimeError(f"{self.label}: backend='fused' was asked for, but {found}")
         return True
 
+    def _have_one_fused_kind(self, tensors: Mapping[str, Any]) -> bool:
+        first = next(iter(tensors.values()))
+        return (
+            all(isinstance(tensor, Tensor) and tensor.device == first.device for tensor in tensors.values())
+            and all(tensor.dtype == (self.optional.get(name) or first.dtype) for name, tensor in tensors.items())
+            and first.dtype in DTYPES
+            and first.device.type in IMPLEMENTATIONS
+        )
+
     def _lacking(self, arguments: Mapping[str, Any]) -> str | None:
         """What is asked for and only the reference can do."""
         if self.forward is None:
@@ -171,15 +190,6 @@ class Recurrence:
             if arguments[option] != self.defaults[option]:
                 return f"a form with {option}={arguments[option]}"
         return "forward-mode derivatives" if in_forward_mode() else None
-
-
-def _have_one_fused_kind(tensors: Mapping[str, Any]) -> bool:
-    first = next(iter(tensors.values()))
-    return (
-        all(isinstance(t, Tensor) and t.dtype == first.dtype and t.device == first.device for t in tensors.values())
-        and first.dtype in DTYPES
-        and first.device.type in IMPLEMENTATIONS
-    )
 
 
 def _shapes(texts: Mapping[str, str]) -> Shapes:

@@ -71,6 +71,7 @@ def numerics() -> dict[str, float]:
         "indrnn": (u, U, h0),
         "select": (u, V, normal(N), V, W, U, torch.tensor(0.2, dtype=torch.float64), normal(N), h0),
         "lstm": (normal(T, B, 4 * N), normal(4 * N, N) / N**0.5, h0, h0),
+        "gru": (normal(T, B, 3 * N), normal(3 * N, N) / N**0.5, normal(N), h0),
     }
     worst = {}
     for name, inputs in arguments.items():

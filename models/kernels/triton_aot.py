@@ -37,7 +37,8 @@ CAPABILITIES = (80, 90)
 SHARED_LIMIT = {80: 163 * 1024, 90: 227 * 1024}
 """Largest shared memory of one program in bytes, by compute capability (CUDA C programming guide)."""
 
-INTEGERS = ("T", "B", "N", "elements")
+INTEGERS, BYTES = ("T", "B", "N", "elements"), ("noise", "noise_t")
+"""Arguments that are not pointers to floating-point numbers, by name."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Case:
     @property
     def label(self) -> str:
         block = self.constants.get("BLOCK_N", self.constants.get("ELEMENTS"))
-        option = self.constants.get("ACTIVATION", "")
+        option = self.constants.get("ACTIVATION", self.constants.get("NOISE", ""))
         return f"{self.kernel.__name__}{'-' * bool(option)}{option}-{self.kind}-{block}-N{self.units}"
 
 
@@ -134,6 +135,8 @@ def compile_case(case: Case, capability: int) -> Resources:
             signature[name] = "constexpr"
         elif name in INTEGERS:
             signature[name] = "i32"
+        elif name in BYTES:
+            signature[name] = "*u8"
         else:
             signature[name] = "*fp64" if case.kind == "fp64" else "*fp32"
         if signature[name].startswith("*") or (name == "N" and case.units % 16 == 0):

@@ -197,6 +197,25 @@ def multiply_add(x, weight, total, PRECISION: tl.constexpr, BLOCK_B: tl.constexp
 
 
 @triton.jit
+def load_gates(gates, at, N, mask):
+    """The four values of each unit that backward needs; ``at`` is where the first stands."""
+    return (
+        tl.load(gates + at, mask=mask, other=0.0),
+        tl.load(gates + at + N, mask=mask, other=0.0),
+        tl.load(gates + at + 2 * N, mask=mask, other=0.0),
+        tl.load(gates + at + 3 * N, mask=mask, other=0.0),
+    )
+
+
+@triton.jit
+def store_gates(gates, at, N, first, second, third, fourth, mask):
+    tl.store(gates + at, first, mask=mask)
+    tl.store(gates + at + N, second, mask=mask)
+    tl.store(gates + at + 2 * N, third, mask=mask)
+    tl.store(gates + at + 3 * N, fourth, mask=mask)
+
+
+@triton.jit
 def relu(x):
     return tl.where(x <= 0, 0.0, x)  # unlike tl.maximum, keeps NaN, so that divergence shows
 

@@ -25,7 +25,9 @@ from models.kernels.rnn import triton as rnn
 from models.kernels.triton_common import INTERPRETED
 
 
-def compute(operator: Operator, tensors: Sequence[Tensor], words: Sequence[str], sizes: Sizes) -> tuple[Tensor, ...]:
+def compute(
+    operator: Operator, tensors: Sequence[Tensor | None], words: Sequence[str], sizes: Sizes
+) -> tuple[Tensor, ...]:
     """The outputs of an operator, by the function of its folder's ``triton.py`` that is called like its direction."""
     module = importlib.import_module(f"models.kernels.{operator.recurrence}.triton")
     results = getattr(module, operator.direction)(*tensors, *words)

@@ -8,6 +8,7 @@
 namespace durnn {
 
 using Index = std::int64_t;
+using Byte = std::uint8_t;
 
 #if defined(__AVX512F__)
 constexpr int vector_bytes = 64, max_rows = 12;  // 12 x 2 of 32 registers accumulate
@@ -25,6 +26,7 @@ template <>
 struct Lanes<float> {
     typedef float V __attribute__((vector_size(vector_bytes)));
     typedef std::int32_t I __attribute__((vector_size(vector_bytes)));
+    typedef Byte Bytes __attribute__((vector_size(vector_bytes / 4)));
     using Bits = std::int32_t;
     static constexpr int mantissa = 23, bias = 127;
     static constexpr float ln2_high = 0x1.62e4p-1f, ln2_low = 0x1.7f7d1cp-20f;  // high part exact times any exponent
@@ -35,6 +37,7 @@ template <>
 struct Lanes<double> {
     typedef double V __attribute__((vector_size(vector_bytes)));
     typedef std::int64_t I __attribute__((vector_size(vector_bytes)));
+    typedef Byte Bytes __attribute__((vector_size(vector_bytes / 8)));
     using Bits = std::int64_t;
     static constexpr int mantissa = 52, bias = 1023;
     static constexpr double ln2_high = 0x1.62e42fee00000p-1, ln2_low = 0x1.a39ef35793c76p-33;
@@ -96,6 +99,19 @@ inline void store(T* to, Vector<T> v, Full) {
 template <class T>
 inline void store(T* to, Vector<T> v, Index count) {
     store_part<T>(to, v, count);
+}
+// One byte for each lane, as an integer of the lane's size.
+template <class T>
+inline typename Lanes<T>::I load_bytes(const Byte* from, Full) {
+    typename Lanes<T>::Bytes v;
+    std::memcpy(&v, from, sizeof v);
+    return __builtin_convertvector(v, typename Lanes<T>::I);
+}
+template <class T>
+inline typename Lanes<T>::I load_bytes(const Byte* from, Index count) {
+    typename Lanes<T>::Bytes v{};
+    std::memcpy(&v, from, std::size_t(count));
+    return __builtin_convertvector(v, typename Lanes<T>::I);
 }
 
 // Comparisons are written so that NaN survives: a diverged run must look diverged.

@@ -63,8 +63,18 @@ class LocalProcesses:
 
     def __init__(self, slots: Sequence[Slot]):
         self.slots = slots
+        self.processes: list[Any] = []
 
     def do(self, runs: Sequence[Run], place: Place, watch: Watch, stop: Stop) -> None:
+        try:
+            self._do(runs, place, watch, stop)
+        except BaseException:  # such as a second Ctrl-C, which does not wait for what is being saved
+            for process in self.processes:
+                process.kill()
+                process.join()
+            raise
+
+    def _do(self, runs: Sequence[Run], place: Place, watch: Watch, stop: Stop) -> None:
         queue = Queue(runs, place, watch)
         free = list(self.slots)
         idle: dict[Slot, list[tuple[Connection, Any]]] = {}
@@ -115,6 +125,7 @@ class LocalProcesses:
         process = context.Process(target=_child, args=(theirs, replace(place, device=slot.device)), daemon=True)
         with _signals_held_back(), _environment(slot.environment):
             process.start()
+        self.processes.append(process)
         theirs.close()
         return ours, process
 

@@ -13,6 +13,7 @@ from models import inputs, readouts
 from models.base import Part
 from reproduce.plan.parts import Model, Settings
 from reproduce.train import optimisers, schedules
+from reproduce.train.network import Network
 from suite.files import nearest
 
 LENGTH, WIDTH = 8, 3  # of the small copies
@@ -29,12 +30,12 @@ def check_settings(task: str, settings: str) -> None:
     with torch.random.fork_rng(devices=[]):
         parts = [small_model(s.model)]
         if s.input:
-            parts.append(inputs.build(s.input.name, LENGTH, **s.input.options))
+            parts.append(inputs.example(s.input.name, LENGTH, **s.input.options))
         if s.readout:
             parts.append(readouts.build(s.readout.name, WIDTH, WIDTH, WIDTH, **s.readout.options))
         optimisers.check(s.optimiser)
     inside = [inner for part in parts for inner in part.modules() if isinstance(inner, Part)]
-    names = {name for part in inside for name in part.penalty_names}
+    names = {name for part in inside for name in part.penalty_names} | set(Network.penalty_names)
     for name in {*s.penalties, *(name for stage in s.stages for name in stage.penalties or {})}:
         if name not in names:
             raise ValueError(f"penalties: no part of this run collects {name!r}; {nearest(name, sorted(names))}")

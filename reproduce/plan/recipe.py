@@ -9,6 +9,7 @@ one; ``"off"`` takes away an option or a whole part. ``resolve`` turns (row, cel
 from __future__ import annotations
 
 import fnmatch
+import re
 import tomllib
 from functools import lru_cache
 from pathlib import Path
@@ -27,6 +28,7 @@ SOURCES = ("paper:", "release:", "cited:", "ours:")
 SELECTORS = ("rows", "cells", "budgets")
 OFF = "off"
 LONGEST_SHOWN = 120  # characters of a value in an error message
+_NAME = re.compile(r"\w[\w.+-]{0,80}")  # of a row or cell, which stand in names of files and are matched by patterns
 
 
 class Row(BaseModel):
@@ -130,6 +132,11 @@ def check(data: dict[str, Any], file: str) -> Recipe:
         recipe = Recipe.model_validate(data)
     except ValidationError as error:
         raise ValueError(f"{file}: {explain(error)}") from None
+    for name in (*recipe.rows, *recipe.cells):
+        if not _NAME.fullmatch(name):
+            raise ValueError(
+                f"{file}: {shown(name)} is no name for a row or cell; take letters, digits and any of _.+-"
+            )
     for number, block in enumerate(recipe.settings, 1):
         _check_block(recipe, f"{file}, settings block {number}", block)
     for row in recipe.rows:

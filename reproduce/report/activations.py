@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -47,8 +48,8 @@ def run_of(r: Record) -> Run:
     )  # fmt: skip
 
 
-def layers_of(line: Line, place: Place) -> list[Layer]:
-    """The layers of the first seed whose weights are on this machine; empty if there is none."""
+def trained(line: Line, place: Place) -> tuple[Network, Any, Record] | None:
+    """Network, task and record of the first seed whose weights are on this machine."""
     for r in line.group.records if line.group else ():
         run = run_of(r)
         weights = weights_of(r, run, place)
@@ -56,9 +57,18 @@ def layers_of(line: Line, place: Place) -> list[Layer]:
             task = run.build_task()
             network = Network(run.settings, task, place.backend)
             network.load_state_dict(weights)
-            x, _ = next(iter(task.batches("test", 1)))
-            return capture(network, x, line.row, _title(line, r))
-    return []
+            return network.eval(), task, r
+    return None
+
+
+def layers_of(line: Line, place: Place) -> list[Layer]:
+    """The layers of the first seed whose weights are on this machine; empty if there is none."""
+    found = trained(line, place)
+    if found is None:
+        return []
+    network, task, r = found
+    x, _ = next(iter(task.batches("test", 1)))
+    return capture(network, x, line.row, _title(line, r))
 
 
 def _title(line: Line, r: Record) -> str:

@@ -12,7 +12,7 @@ from reproduce.plan.runs import ROOT
 from reproduce.report import claims, latex, measurements, records, tables
 from reproduce.report.overview import overview
 from reproduce.report.records import Record, Records
-from reproduce.report.selection import Block, blocks, fullest
+from reproduce.report.selection import Block, blocks
 from reproduce.train import lease
 from reproduce.train.outcome import Place
 from suite.files import sha256, write_atomic
@@ -102,18 +102,21 @@ def write_pages(found: Records, results: Path) -> list[Path]:
 
 def _figures(experiment: Experiment, shown: list[Block], place: Place, results: Path, console: Console) -> list[Path]:
     if experiment.kind == "table":
-        return []
+        if experiment.recipe != "table3":
+            return []
+        from reproduce.report import clip_views
+
+        return clip_views.draw(shown, place, results)
     from reproduce.report import activations, figures  # late: plotting libraries are slow to load
 
     if experiment.kind == "curves":
         return figures.curves(experiment, shown, results / "figures")
     layers = []
-    for block in filter(None, (fullest(shown, cell) for cell in experiment.all_cells)):  # one budget in one figure
-        for line in block.lines:
-            mine = activations.layers_of(line, place)
+    for cell in experiment.all_cells:  # one budget in one figure: the one of which most weights are here
+        drawn = [[(line, activations.layers_of(line, place)) for line in b.lines] for b in shown if b.cell == cell]
+        for line, mine in max(drawn, key=lambda lines: sum(bool(mine) for _, mine in lines), default=[]):
             if not mine:
-                message = f"no trained weights of {line.label} on this machine; run without --report-only"
-                say(console, message)
+                say(console, f"no trained weights of {line.label} on this machine; run without --report-only")
             layers += mine
     if not layers:
         return []

@@ -9,9 +9,12 @@ import inspect
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import models
-from models.registry import ZOO
+from models.inputs import INPUTS
+from models.readouts import READOUTS
+from models.registry import ZOO, Registry
 from reproduce.plan import paper
 from reproduce.plan.experiments import EXPERIMENTS
 from reproduce.plan.runs import ROOT
@@ -66,7 +69,20 @@ def zoo(known: list[Record]) -> str:
     return "\n".join(lines)
 
 
-PARTS: dict[str, Callable[[list[Record]], str]] = {"results": results, "rows": rows, "zoo": zoo}
+def around(known: list[Record]) -> str:
+    """Every input and readout with the penalties that it collects, its paper and its file."""
+    lines = ["| name | stands | penalties | paper | file |", "|---|---|---|---|---|"]
+    registries: tuple[tuple[Registry[Any], str], ...] = ((INPUTS, "before"), (READOUTS, "behind"))
+    for registry, where in registries:
+        for name in registry.names():
+            entry = registry.entry(name)
+            path = Path(inspect.getfile(entry.cls)).relative_to(ROOT)
+            penalties = ", ".join(f"`{penalty}`" for penalty in entry.cls.penalty_names) or "–"
+            lines.append(f"| `{name}` | {where} | {penalties} | {entry.paper or '–'} | [{path}]({path}) |")
+    return "\n".join(lines)
+
+
+PARTS: dict[str, Callable[[list[Record]], str]] = {"results": results, "rows": rows, "zoo": zoo, "around": around}
 
 
 def generate(text: str, known: list[Record]) -> str:

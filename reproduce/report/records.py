@@ -31,6 +31,7 @@ Status = Literal["completed", "diverged", "unfinished"]
 Ended = Literal[
     "schedule",  # all planned updates
     "minimum-rate",  # the learning rate fell below its minimum
+    "no-improvement",  # validation had no new best for as long as the schedule waits
     "diverged",
     "time-limit",  # the user's
     "interrupted",  # by a signal

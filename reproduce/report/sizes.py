@@ -9,6 +9,7 @@ import torch
 
 from reproduce.plan import recipe
 from reproduce.train.network import Network, count_parameters
+from tasks.ntu.features import FEATURES
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ SHAPES = {
     "ntu-cs": ("classify-last", "dense", 150, 60, 20),
     "ntu-cv": ("classify-last", "dense", 150, 60, 20),
 }
-"""Kind, input kind, inputs, outputs and length of each task; ``data.length`` of a recipe wins over the last."""
+"""Kind, input kind, inputs, outputs and length of each task, unless the ``data`` of a recipe says otherwise."""
 
 
 @lru_cache(maxsize=256)
@@ -41,6 +42,8 @@ def parameter_count(recipe_name: str, row: str, cell: str) -> int:
     settings, _ = recipes.resolve(row, cell, "paper")
     task = recipes.cells[cell].task
     kind, input_kind, inputs, outputs, length = SHAPES[task]
+    if "features" in settings.data:
+        inputs = FEATURES[settings.data["features"]].width
     shape = Shape(task, kind, input_kind, inputs, outputs, settings.data.get("length", length))
     with torch.random.fork_rng(devices=[]), torch.device("meta"):  # shapes only: initial values would take seconds
         return count_parameters(Network(settings, shape, backend="reference"))

@@ -197,14 +197,14 @@ class Training:
         self._waiting = 0
         self._batches: Iterator[Any] | None = None
         self._rate = math.nan
-        self._enter_stage()
+        self._enter_stage(0)
 
     # --- one update -------------------------------------------------------------------------------------------------
 
     def update(self) -> None:
         """Batch, forward, loss, backward, clip, step, constrain."""
-        if self._stage_at(self.step) != self.stage:
-            self._enter_stage()
+        if (stage := self._stage_at(self.step)) != self.stage:
+            self._enter_stage(stage)
         self._set_rate()
         self.network.train()
         objective = Objective(self.network, self._next_batch(), self.carry, self.penalties, self.settings.clip)
@@ -278,10 +278,9 @@ class Training:
                 return number
         return max(0, len(self.settings.stages) - 1)
 
-    def _enter_stage(self) -> None:
+    def _enter_stage(self, number: int) -> None:
         """Freeze what the stage says, and start its optimiser."""
-        s = self.settings
-        self.stage = self._stage_at(self.step)
+        s, self.stage = self.settings, number
         stage = s.stages[self.stage] if s.stages else Stage()
         names = [name for name, _ in self.network.named_parameters()]
         frozen = {name for pattern in stage.freeze for name in optimisers.matching(pattern, names, "stages.freeze")}
@@ -334,7 +333,7 @@ class Training:
         """Why no further update is due, or None."""
         if self.step >= self.settings.training.updates:
             return "schedule"
-        return "minimum-rate" if self.schedule.finished else None
+        return self.schedule.finished
 
     def progress(self, visit: facts.Visiting) -> Progress:
         updates = self.settings.training.updates
@@ -366,7 +365,7 @@ class Training:
             raise ValueError(f"batch {saved.position} of epoch {saved.epoch} is not where update {saved.step} is")
         for name in SAVED:
             setattr(self, name, meta[name])
-        self._enter_stage()
+        self._enter_stage(self._stage_at(max(0, self.step - 1)))  # whose optimiser was saved; the next update may go on
         self._load(tensors)
         self.best_tensors = {k: v.to(self.device) for k, v in _under("best/", tensors).items()}
         self.carry = state_from_tensors({k: v.to(self.device) for k, v in _under("carry/", tensors).items()})

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 import models
 from models import inputs, readouts
-from models.base import Part
+from models.base import Cell, Part
 from models.states import State, detach
 from reproduce.plan.parts import Clip, Settings
 
@@ -20,7 +20,12 @@ READOUTS = {"regression-last": "last", "classify-last": "last", "classify-every"
 
 
 class Network(Part):
-    """``outputs, state = network(x, state, mask)``: (B, out) for tasks scored once per sequence, else (T, B, out)."""
+    """``outputs, state = network(x, state, mask)``: (B, out) for tasks scored once per sequence, else (T, B, out).
+
+    The penalty "weights-l1" is the sum of the magnitudes of all entries of all weight matrices.
+    """
+
+    penalty_names = ("weights-l1",)
 
     def __init__(self, settings: Settings, task: Any, backend: str = "auto"):
         super().__init__()
@@ -39,6 +44,9 @@ class Network(Part):
         if settings.readout:
             name, options = settings.readout.name, settings.readout.options
         self.readout = readouts.build(name, self.model.size, task.output_size, self.model.input_size, **options)
+        for part in self.modules():
+            if isinstance(part, Cell):
+                part.backend = backend  # also those inside the input and the readout
         if self.readout.every_step != (task.kind == "classify-every"):
             raise ValueError(f"readout {name} does not fit task {task.name}, which is of the kind {task.kind}")
 
@@ -53,6 +61,11 @@ class Network(Part):
         seen = self.input(x, mask) if self.input else x  # (T, B, inputs)
         y, state = self.model(seen, state)  # (T, B, hidden)
         return self.readout(y, seen, self.input.mask(mask) if self.input else mask), state
+
+    def penalties(self) -> dict[str, Tensor]:
+        """Those that the parts collected, and the one that needs no forward."""
+        matrices = [parameter.abs().sum() for parameter in self.parameters() if parameter.dim() > 1]
+        return super().penalties() | {"weights-l1": torch.stack(matrices).sum()}
 
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         if self.kind == "regression-last":

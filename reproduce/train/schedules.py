@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import inspect
 import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from reproduce.plan.parts import Schedule as Part
 from suite.files import nearest
+
+Ending = Literal["minimum-rate", "no-improvement"]
 
 
 class Constant:
     """The rate stays what it is."""
 
     reloads: ClassVar[bool] = False
-    finished = False  # True: no further update is due
+    finished: Ending | None = None  # why no further update is due
 
     def __init__(self, lr: float, updates: int, epoch: int) -> None:
         self.lr, self.updates, self.epoch = lr, updates, epoch
@@ -39,18 +41,32 @@ class Constant:
 
 
 class Step(Constant):
-    """Times ``factor`` after every ``every`` updates, or after every ``every_epochs`` epochs."""
+    """Times ``factor`` after every ``every`` updates, or after every ``every_epochs`` epochs.
+
+    after_epochs: epochs at the start in which nothing happens, and after which counting begins.
+    """
 
     def __init__(
-        self, lr: float, updates: int, epoch: int, *, factor: float, every: int = 0, every_epochs: int = 0
+        self,
+        lr: float,
+        updates: int,
+        epoch: int,
+        *,
+        factor: float,
+        every: int = 0,
+        every_epochs: int = 0,
+        after_epochs: int = 0,
     ) -> None:
         super().__init__(lr, updates, epoch)
         if (every > 0) == (every_epochs > 0):
             raise ValueError(f"step takes either every={every} or every_epochs={every_epochs}, one of them above 0")
+        if after_epochs < 0:
+            raise ValueError(f"after_epochs={after_epochs} must not be negative")
         self.factor, self.every = _factor(factor), every or every_epochs * epoch
+        self.start = after_epochs * epoch
 
     def rate(self, step: int) -> float:
-        return self.lr * self.factor ** (step // self.every)
+        return self.lr * self.factor ** (max(0, step - self.start) // self.every)
 
 
 class Cosine(Constant):
@@ -64,10 +80,14 @@ class Cosine(Constant):
         return self.min_lr + (self.lr - self.min_lr) * 0.5 * (1 + math.cos(math.pi * min(1.0, step / self.updates)))
 
 
+PLATEAU_STATE = ("scale", "idle", "patience", "cooling", "without_best")
+
+
 class Plateau(Constant):
     """Times ``factor`` after ``patience`` evaluations without a new best; ends below ``min_lr``.
 
     reload: go back to the best weights at each decay. halve_patience: wait half as long after each.
+    cooldown: evaluations after a decay that do not count. stop: ends after this many evaluations without a new best.
     """
 
     def __init__(
@@ -81,36 +101,46 @@ class Plateau(Constant):
         min_lr: float,
         reload: bool = False,
         halve_patience: bool = False,
+        cooldown: int = 0,
+        stop: int = 0,
     ) -> None:
         super().__init__(lr, updates, epoch)
-        if patience < 0:
-            raise ValueError(f"patience={patience} must not be negative")
+        for option, count in (("patience", patience), ("cooldown", cooldown), ("stop", stop)):
+            if count < 0:
+                raise ValueError(f"{option}={count} must not be negative")
         self.factor, self.min_lr, self.halve_patience = _factor(factor), min_lr, halve_patience
         self.reloads = reload  # type: ignore[misc]
+        self.cooldown, self.stop = cooldown, stop
         self.scale, self.idle, self.patience = 1.0, 0, patience
+        self.cooling, self.without_best = 0, 0
 
     def rate(self, step: int) -> float:
         return self.lr * self.scale
 
     def judge(self, is_best: bool) -> bool:
-        self.idle = 0 if is_best else self.idle + 1
+        self.without_best = 0 if is_best else self.without_best + 1
+        cooling, self.cooling = self.cooling > 0, max(0, self.cooling - 1)
+        self.idle = 0 if is_best or cooling else self.idle + 1
         if self.idle < max(1, self.patience):
             return False
         self.scale *= self.factor
-        self.idle = 0
+        self.idle, self.cooling = 0, self.cooldown
         if self.halve_patience:
             self.patience //= 2
         return True
 
     @property
-    def finished(self) -> bool:  # type: ignore[override]
-        return self.lr * self.scale < self.min_lr
+    def finished(self) -> Ending | None:  # type: ignore[override]
+        if self.lr * self.scale < self.min_lr:
+            return "minimum-rate"
+        return "no-improvement" if 0 < self.stop <= self.without_best else None
 
     def state(self) -> dict[str, Any]:
-        return {"scale": self.scale, "idle": self.idle, "patience": self.patience}
+        return {name: getattr(self, name) for name in PLATEAU_STATE}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.scale, self.idle, self.patience = state["scale"], state["idle"], state["patience"]
+        for name in PLATEAU_STATE:
+            setattr(self, name, state[name])
 
 
 SCHEDULES: dict[str, type[Constant]] = {"constant": Constant, "step": Step, "cosine": Cosine, "plateau": Plateau}

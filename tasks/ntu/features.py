@@ -84,6 +84,14 @@ class Features:
     compute: Callable[[np.ndarray], np.ndarray]
     rigid: bool  # whether they stay the same when all is moved or turned
 
+    def of(self, x: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
+        """Features (T, B, width) of frames (T, B, columns); zeros where the mask (T, B) has padding."""
+        if mask is None or self.compute is coordinates:
+            return self.compute(x)
+        features = np.zeros((*mask.shape, self.width), dtype=np.float32)
+        features[mask] = self.compute(x[mask])
+        return features
+
 
 FEATURES = {
     "coordinates": Features(COORDINATES, COORDINATES, coordinates, rigid=False),

@@ -7,7 +7,7 @@ Sampled, vectorised over clips, there are three cases, for clips of n frames and
 
 In the last case, training lets the clip start anywhere below max(steps - n, 5) and cuts what sticks out at the end.
 
-Or whole: every frame that shows somebody, in order.
+Or whole: every frame that shows somebody, in order; or one of each window of so many of them.
 """
 
 import numpy as np
@@ -36,12 +36,40 @@ def whole_clips(
     Empty frames, which hold zeros only, go to the end, where they are padding like any other; of what remains the
     first `most` frames are kept. T is the length of the longest clip after that.
     """
+    clips = (frames[start : start + n] for start, n in zip(starts.tolist(), lengths.tolist(), strict=True))
+    return _padded([clip[clip.any(axis=1)][:most] for clip in clips])
+
+
+def one_of_each_window(
+    frames: np.ndarray,
+    starts: np.ndarray,
+    lengths: np.ndarray,
+    most: int,
+    window: int,
+    generator: np.random.Generator | None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """As `whole_clips`, but of each `window` frames that show somebody one at random, or the middle one.
+
+    The last window of a clip may be shorter.
+    """
     shown = []
     for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
         clip = frames[start : start + length]
-        shown.append(clip[clip.any(axis=1)][:most])
+        rows = np.flatnonzero(clip.any(axis=1))
+        first = np.arange(0, len(rows), window)[:most]
+        width = np.minimum(window, len(rows) - first)
+        if generator is None:
+            within = (width - 1) // 2
+        else:
+            within = (rng.fractions(len(first), generator) * width).astype(np.int64)
+        shown.append(clip[rows[first + within]])
+    return _padded(shown)
+
+
+def _padded(shown: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Clips (frames of each, columns) as one batch (T, B, columns), and its mask (T, B)."""
     T = max(1, *(len(clip) for clip in shown))
-    x = np.zeros((T, len(shown), frames.shape[1]), dtype=frames.dtype)
+    x = np.zeros((T, len(shown), shown[0].shape[1]), dtype=shown[0].dtype)
     for column, clip in enumerate(shown):
         x[: len(clip), column] = clip
     mask = np.arange(T)[:, None] < [len(clip) for clip in shown]

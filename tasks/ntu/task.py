@@ -21,22 +21,24 @@ from tasks.ntu.names import ClipName
 from tasks.ntu.packing import Packed
 from tasks.ntu.preprocessing import CONVENTIONS
 from tasks.ntu.rotation import draw_angles, rotate, rotations
-from tasks.ntu.sampling import EMPTY, centre_frames, sample_frames, whole_clips
+from tasks.ntu.sampling import EMPTY, centre_frames, one_of_each_window, sample_frames, whole_clips
 
 if TYPE_CHECKING:
     import datasets
 
-FRAMES = ("sampled", "whole")
+FRAMES = ("sampled", "whole", "windows")
 
 
 class SkeletonClips(SampledTask):
     """NTU RGB+D 60 under protocol "cs" (by subject) or "cv" (by camera).
 
     preprocessing: a key of `CONVENTIONS`.
-    length: the steps of a batch; with whole clips, the most that it may have.
+    length: the steps of a batch; with whole clips and windows, the most that it may have.
     frames: "sampled" takes `length` frames of each clip: training draws them at random each epoch, validation and
         test take the middle of each segment. "whole" takes every frame that shows somebody, up to `length` (no clip
-        has more than 300), nothing at random; batches carry a mask and are as long as their longest clip.
+        has more than 300), nothing at random; batches carry a mask and are as long as their longest clip. "windows"
+        is "whole" with one frame of each `window`: training draws it, validation and test take the middle.
+    window: frames that one is taken of, 8 as Zhang, Liu and Xiao's release.
     features: a key of `FEATURES`: "coordinates" (150) or "joint-line-distances" of the main actor (897); with those,
         a frame without the main actor is empty.
     rotation: each training clip is turned about the origin by angles about x, y and z up to this many radians.
@@ -63,6 +65,7 @@ class SkeletonClips(SampledTask):
         validation_seed: int = 0,
         test_samplings: int = 1,
         frames: str = "sampled",
+        window: int = 8,
         features: str = "coordinates",
         rotation: float = 0.0,
     ) -> None:
@@ -73,17 +76,15 @@ class SkeletonClips(SampledTask):
         ):
             if value not in known:
                 raise ValueError(f"{option}={value!r} must be one of: {', '.join(known)}")
-        _check_numbers(length, validation, validation_seed, test_samplings, rotation)
-        if frames == "whole" and test_samplings > 1:
-            raise ValueError(
-                f"test_samplings={test_samplings} must be 1 if clips are whole: there is nothing to sample"
-            )
+        _check_numbers(length, validation, validation_seed, test_samplings, window, rotation)
+        if frames != "sampled" and test_samplings > 1:
+            raise ValueError(f"test_samplings={test_samplings} must be 1 if frames are {frames}, not sampled")
         if FEATURES[features].rigid and rotation:
             raise ValueError(f"rotation={rotation} must be 0 for {features}: no rotation changes them")
         self.protocol, self.preprocessing = protocol, preprocessing
         self.length, self.test_samplings = length, test_samplings
-        self.frames, self.features, self.rotation = frames, features, rotation
-        self.masked = frames == "whole"
+        self.frames, self.window, self.features, self.rotation = frames, window, features, rotation
+        self.masked = frames != "sampled"
         self.input_size = FEATURES[features].width
         self._validation = {"share": validation, "seed": validation_seed}
 
@@ -100,7 +101,7 @@ class SkeletonClips(SampledTask):
         """A name with the choices that are not the usual ones, and with further remarks that are not empty."""
         chosen = [
             "" if self.preprocessing == "s-trans" else self.preprocessing,
-            "" if self.frames == "sampled" else f"{self.frames} clips",
+            {"sampled": "", "whole": "whole clips", "windows": f"one of {self.window} frames"}[self.frames],
             "" if self.features == "coordinates" else self.features,
             f"rotation {self.rotation:g}" if self.rotation else "",
         ]
@@ -118,6 +119,9 @@ class SkeletonClips(SampledTask):
         mask = None
         if self.frames == "whole":
             x, mask = whole_clips(self._used, self.packed.starts[clips], self.packed.lengths[clips], self.length)
+        elif self.frames == "windows":
+            starts, lengths = self.packed.starts[clips], self.packed.lengths[clips]
+            x, mask = one_of_each_window(self._used, starts, lengths, self.length, self.window, chance)
         elif split == "test" and self.test_samplings > 1:
             chosen = self._test_frames[:, indices].reshape(self.length, -1)  # samplings of a clip side by side
             clips = np.repeat(clips, self.test_samplings)
@@ -130,7 +134,7 @@ class SkeletonClips(SampledTask):
             x = self._gather(clips, centre_frames(self.packed.lengths[clips], self.length))
         if chance is not None and self.rotation:
             x = rotate(x, rotations(draw_angles(len(clips), self.rotation, chance)))
-        x = FEATURES[self.features].compute(x)
+        x = FEATURES[self.features].of(x, mask)
         if mask is None:
             return torch.from_numpy(x), torch.from_numpy(labels)
         return torch.from_numpy(x), torch.from_numpy(labels), torch.from_numpy(mask)
@@ -162,7 +166,11 @@ class SkeletonClips(SampledTask):
             for split in self.splits
             for k in self.members[split]
         )
-        seen = (whole_clips,) if self.frames == "whole" else (sample_frames, centre_frames)
+        seen: dict[str, tuple[Callable[..., Any], ...]] = {
+            "sampled": (sample_frames, centre_frames),
+            "whole": (whole_clips,),
+            "windows": (one_of_each_window,),
+        }
         definition = {
             "task": "ntu-skeletons",
             "protocol": self.protocol,
@@ -171,11 +179,13 @@ class SkeletonClips(SampledTask):
             "clips": hashlib.sha256(listed.encode()).hexdigest(),
             "actions": self.actions,
             "preprocessing": {"name": self.preprocessing, "code": code_digest(CONVENTIONS[self.preprocessing])},
-            "frames": {"name": self.frames, "code": code_digest(*seen)},
+            "frames": {"name": self.frames, "code": code_digest(*seen[self.frames])},
             "length": self.length,
             "validation": self._validation,
             "test_samplings": self.test_samplings,
         }
+        if self.frames == "windows":
+            definition["window"] = self.window
         # what is off is left out, so that a further option leaves the fingerprints of those who do not use it alone
         if self.features != "coordinates":
             definition["features"] = {"name": self.features, "code": code_digest(FEATURES[self.features].compute)}
@@ -240,9 +250,10 @@ def _split(clips: Sequence[ClipName], protocol: str, validation: float, seed: in
     return members
 
 
-def _check_numbers(length: int, validation: float, seed: int, samplings: int, rotation: float) -> None:
-    if length < 1:
-        raise ValueError(f"length={length} must be at least 1")
+def _check_numbers(length: int, validation: float, seed: int, samplings: int, window: int, rotation: float) -> None:
+    for option, count in (("length", length), ("window", window)):
+        if count < 1:
+            raise ValueError(f"{option}={count} must be at least 1")
     if not 0.0 < validation < 1.0:
         raise ValueError(f"validation={validation} must be a share between 0 and 1")
     if seed < 0:

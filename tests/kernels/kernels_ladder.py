@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from models import kernels
+from models.kernels.bernoulli import reference as bernoulli
 from models.kernels.recurrence import RECURRENCES
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
@@ -60,43 +61,75 @@ def lstm_arguments(T: int, B: int, N: int, g: torch.Generator) -> Arguments:
     }
 
 
+def gru_arguments(T: int, B: int, N: int, g: torch.Generator) -> Arguments:
+    return {
+        "u": normal(g, T, B, 3 * N) / 2,
+        "W_rec": normal(g, 3 * N, N) / N**0.5,
+        "b_new": normal(g, N) / 2,
+        "h0": normal(g, B, N),
+    }
+
+
+def nothing(arguments: Arguments) -> dict[str, Any]:
+    return {}
+
+
+def drawn_noise(arguments: Arguments) -> dict[str, Any]:
+    """All combinations of the three bits, fixed for ever by their number."""
+    u = arguments["u"]
+    if not isinstance(u, Tensor) or u.dim() != 3:
+        return {}  # refused for that
+    T, B, N = u.shape[0], u.shape[1], u.shape[2] // 4
+    bits = bernoulli.words(torch.tensor(0, device="cpu"), T * B * N) & 7
+    return {"noise": bits.to(torch.uint8).view(T, B, N)}
+
+
+def expected_noise(arguments: Arguments) -> dict[str, Any]:
+    u = arguments["u"]
+    dtype = u.dtype if isinstance(u, Tensor) else None
+    return {"rates": torch.tensor([0.3, 0.15, 0.4], dtype=dtype, device="cpu")}
+
+
 @dataclass(frozen=True)
 class Operator:
-    """One recurrence: its two forms and how to draw arguments for it."""
+    """A form of a recurrence: how to draw arguments for it, and what it takes besides."""
 
     name: str
-    fused: Callable[..., Any]
-    plain: Callable[..., Any]
+    recurrence: str
     draw: Callable[..., Arguments]
+    options: Callable[[Arguments], dict[str, Any]] = nothing
 
     def arguments(self, T: int, B: int, N: int, dtype: torch.dtype = torch.float64, seed: int = 0) -> Arguments:
         drawn = self.draw(T, B, N, torch.Generator().manual_seed(seed))
         return {name: tensor.to(dtype) for name, tensor in drawn.items()}
 
+    def scan(self, **arguments: Any) -> Any:
+        """The public function, with ``backend`` among the arguments or not."""
+        return getattr(kernels, f"{self.recurrence}_scan")(**{**self.options(arguments), **arguments})
 
-def _rnn(activation: str) -> Operator:
-    def fused(u: Tensor, W_rec: Tensor, h0: Tensor) -> Tensor:
-        return kernels.rnn_scan(u, W_rec, h0, activation, backend="fused")
+    def fused(self, **arguments: Any) -> Any:
+        return self.scan(**arguments, backend="fused")
 
-    def plain(u: Tensor, W_rec: Tensor, h0: Tensor) -> Tensor:
-        return RECURRENCES["rnn"].reference(u, W_rec, h0, activation)
+    def plain(self, **arguments: Any) -> Any:
+        return RECURRENCES[self.recurrence].reference(**self.options(arguments), **arguments)
 
-    return Operator(f"rnn_{activation}", fused, plain, recurrent_arguments)
-
-
-def _operator(name: str, draw: Callable[..., Arguments]) -> Operator:
-    scan = getattr(kernels, f"{name}_scan")
-    return Operator(name, lambda **arguments: scan(**arguments, backend="fused"), RECURRENCES[name].reference, draw)
+    def positional(self, arguments: Arguments) -> list[Any]:
+        """What the raw forward operator takes."""
+        declared, known = RECURRENCES[self.recurrence], self.options(arguments) | arguments
+        return [known.get(name) for name in (*declared.tensors, *declared.words)]
 
 
 OPERATORS = {
     operator.name: operator
     for operator in (
-        _rnn("relu"),
-        _rnn("tanh"),
-        _operator("indrnn", independent_arguments),
-        _operator("select", selective_arguments),
-        _operator("lstm", lstm_arguments),
+        Operator("rnn_relu", "rnn", recurrent_arguments, lambda _: {"activation": "relu"}),
+        Operator("rnn_tanh", "rnn", recurrent_arguments, lambda _: {"activation": "tanh"}),
+        Operator("indrnn", "indrnn", independent_arguments),
+        Operator("select", "select", selective_arguments),
+        Operator("gru", "gru", gru_arguments),
+        Operator("lstm", "lstm", lstm_arguments),
+        Operator("lstm_noise", "lstm", lstm_arguments, drawn_noise),
+        Operator("lstm_rates", "lstm", lstm_arguments, expected_noise),
     )
 }
 

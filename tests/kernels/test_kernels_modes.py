@@ -114,8 +114,6 @@ def test_results_stay_on_the_cpu_whatever_the_default_device(size: tuple[int, in
 def test_forward_mode_derivatives_are_the_references(name: str) -> None:
     operator = OPERATORS[name]
     arguments = operator.arguments(3, 2, 4)
-    options = {"activation": name.removeprefix("rnn_")} if name.startswith("rnn_") else {}
-    auto = getattr(kernels, f"{name.split('_')[0]}_scan")
     tangents = operator.arguments(3, 2, 4, seed=1)
 
     def derivatives(function: Callable[..., Any]) -> tuple[Tensor, ...]:
@@ -125,15 +123,15 @@ def test_forward_mode_derivatives_are_the_references(name: str) -> None:
             outputs = outputs if isinstance(outputs, tuple) else (outputs,)
             return tuple(forward_ad.unpack_dual(output).tangent for output in outputs)
 
-    for found, expected in zip(derivatives(lambda **x: auto(**x, **options)), derivatives(operator.plain), strict=True):
+    for found, expected in zip(derivatives(operator.scan), derivatives(operator.plain), strict=True):
         assert expected.abs().max() > 0
         assert torch.equal(found, expected)
     with pytest.raises(RuntimeError, match="lacks forward-mode derivatives"):
         derivatives(operator.fused)
-    forward = RECURRENCES[name.split("_")[0]].forward
+    forward = RECURRENCES[operator.recurrence].forward
     assert forward is not None
     with pytest.raises(RuntimeError, match="no forward-mode derivative"):
-        derivatives(lambda **x: forward.call(*x.values(), *options.values()))
+        derivatives(lambda **x: forward.call(*operator.positional(x)))
 
 
 def test_arguments_are_bound_as_python_binds_them() -> None:

@@ -76,6 +76,66 @@ def lstm(
     return function
 
 
+def noisy_lstm(
+    zoned: Callable[[Tensor, Tensor, Tensor], Tensor] = lambda d, old, new: d * old + (1 - d) * new,
+    masks: tuple[int, int, int] = (0, 1, 2),
+    read: Callable[[Tensor, Tensor], Tensor] = lambda new_c, c: new_c,
+    dropped: Callable[[Tensor, Tensor, Tensor], Tensor] = lambda m, kept, update: kept + m * update,
+) -> Callable[[str], Function]:
+    """Of the name of an operator with noise."""
+
+    def of(name: str) -> Function:
+        def function(**arguments: Tensor) -> tuple[Tensor, Tensor]:
+            given = OPERATORS[name].options(arguments)
+            u, W_rec, h, c = arguments.values()
+            states = []
+            for t, u_t in enumerate(u):
+                values = list(given["rates"]) if "rates" in given else [given["noise"][t] >> k & 1 for k in range(3)]
+                d_c, d_h, off = (values[k] for k in masks)
+                i, f, g, o = (u_t + h @ W_rec.T).chunk(4, dim=-1)
+                new_c = dropped(1 - off, torch.sigmoid(f) * c, torch.sigmoid(i) * torch.tanh(g))
+                next_c = zoned(d_c, c, new_c)
+                h = zoned(d_h, h, torch.sigmoid(o) * torch.tanh(read(new_c, next_c)))
+                c = next_c
+                states.append(h)
+            return torch.stack(states), c
+
+        return function
+
+    return of
+
+
+NOISY_MUTANTS = {
+    "the past not carried back": noisy_lstm(zoned=lambda d, old, new: d * old.detach() + (1 - d) * new),
+    "the new not carried back": noisy_lstm(zoned=lambda d, old, new: d * old + (1 - d) * new.detach()),
+    "old and new swapped": noisy_lstm(zoned=lambda d, old, new: d * new + (1 - d) * old),
+    "masks of c and h swapped": noisy_lstm(masks=(1, 0, 2)),
+    "mask of c for both": noisy_lstm(masks=(0, 0, 2)),
+    "another mask for the update": noisy_lstm(masks=(0, 1, 1)),
+    "h from the c that was kept": noisy_lstm(read=lambda new_c, c: c),
+    "the memory dropped as well": noisy_lstm(dropped=lambda m, kept, update: m * (kept + update)),
+    "the update not dropped": noisy_lstm(dropped=lambda m, kept, update: kept + update),
+    "no gradient of the update": noisy_lstm(dropped=lambda m, kept, update: kept + m * update.detach()),
+}
+
+
+def gru(
+    order: tuple[int, int, int] = (0, 1, 2),
+    candidate: Callable[..., Tensor] = lambda u_n, r, v_n, b_new: torch.tanh(u_n + r * (v_n + b_new)),
+    mixed: Callable[[Tensor, Tensor, Tensor], Tensor] = lambda z, n, h: (1 - z) * n + z * h,
+    back: Callable[[Tensor], Tensor] = lambda h: h,
+) -> Function:
+    def function(u: Tensor, W_rec: Tensor, b_new: Tensor, h0: Tensor) -> Tensor:
+        def step(h: Tensor, u_t: Tensor) -> Tensor:
+            from_u, from_h = u_t.chunk(3, dim=-1), (back(h) @ W_rec.T).chunk(3, dim=-1)
+            r, z = (torch.sigmoid(from_u[k] + from_h[k]) for k in order[:2])
+            return mixed(z, candidate(from_u[2], r, from_h[2], b_new), h)
+
+        return scan(step, h0, u)
+
+    return function
+
+
 def shift(b: Tensor) -> Tensor:
     return b + 1e-3
 
@@ -116,6 +176,23 @@ MUTANTS: dict[str, tuple[str, Function]] = {
     "lstm: tanh(c) without derivative": ("lstm", lstm(squashed=lambda c: _straight_through(torch.tanh, c))),
     "lstm: c not squashed": ("lstm", lstm(squashed=lambda c: c)),
     "lstm: no gradient through h": ("lstm", lstm(back=lambda h: h.detach())),
+    "gru: r and z swapped": ("gru", gru(order=(1, 0, 2))),
+    "gru: 1 − z and z swapped": ("gru", gru(mixed=lambda z, n, h: z * n + (1 - z) * h)),
+    "gru: past not carried back": ("gru", gru(mixed=lambda z, n, h: (1 - z) * n + z * h.detach())),
+    "gru: no gradient of z": ("gru", gru(mixed=lambda z, n, h: (1 - z.detach()) * n + z.detach() * h)),
+    "gru: no gradient through the product": ("gru", gru(back=lambda h: h.detach())),
+    "gru: no gradient of r": ("gru", gru(candidate=lambda u, r, v, b: torch.tanh(u + r.detach() * (v + b)))),
+    "gru: b_new not reset": ("gru", gru(candidate=lambda u, r, v, b: torch.tanh(u + r * v + b))),
+    "gru: reset of u as well": ("gru", gru(candidate=lambda u, r, v, b: torch.tanh(r * (u + v + b)))),
+    "gru: tanh without derivative": (
+        "gru",
+        gru(candidate=lambda u, r, v, b: _straight_through(torch.tanh, u + r * (v + b))),
+    ),
+    **{
+        f"{name}: {mistake}": (name, mutant(name))
+        for name in ("lstm_noise", "lstm_rates")
+        for mistake, mutant in NOISY_MUTANTS.items()
+    },
 }
 
 
@@ -151,7 +228,10 @@ def test_the_unbroken_form_passes(operator_name: str) -> None:
         "rnn_tanh": rnn(lambda h, u, W: torch.tanh(u + h @ W.T)),
         "indrnn": indrnn(lambda h, u, U: torch.relu(u + U * h)),
         "select": select(),
+        "gru": gru(),
         "lstm": lstm(),
+        "lstm_noise": noisy_lstm()("lstm_noise"),
+        "lstm_rates": noisy_lstm()("lstm_rates"),
     }
     operator = OPERATORS[operator_name]
     for T, B, N in LADDER:

@@ -18,50 +18,27 @@ from models.kernels.recurrence import RECURRENCES
 
 pytestmark = pytest.mark.skipif(not cpu.available(), reason="no compiler for the fused recurrences")
 
-SCANS = {
-    "rnn_relu": "rnn_scan",
-    "rnn_tanh": "rnn_scan",
-    "indrnn": "indrnn_scan",
-    "select": "select_scan",
-    "lstm": "lstm_scan",
-}
-
 
 def forward_sample(name: str, requires_grad: bool) -> tuple[Any, tuple]:
     """A forward operator and its arguments."""
-    arguments = OPERATORS[name].arguments(3, 2, 5, torch.float32).values()
-    tensors = tuple(tensor.requires_grad_(requires_grad) for tensor in arguments)
-    if name.startswith("rnn_"):
-        return torch.ops.durnn.rnn_forward.default, (*tensors, name.removeprefix("rnn_"))
-    return getattr(torch.ops.durnn, f"{name}_forward").default, tensors
+    operator = OPERATORS[name]
+    arguments = operator.arguments(3, 2, 5, torch.float32)
+    tensors = {key: tensor.requires_grad_(requires_grad) for key, tensor in arguments.items()}
+    return getattr(torch.ops.durnn, f"{operator.recurrence}_forward").default, tuple(operator.positional(tensors))
 
 
 def backward_sample(name: str) -> tuple[Any, tuple]:
     """A backward operator and its arguments."""
     forward, arguments = forward_sample(name, requires_grad=False)
-    output = forward(*arguments)
-    if name.startswith("rnn_"):
-        _u, W_rec, h0, activation = arguments
-        return torch.ops.durnn.rnn_backward.default, (torch.randn_like(output), W_rec, h0, output, activation)
-    if name == "indrnn":
-        _u, U, h0 = arguments
-        return torch.ops.durnn.indrnn_backward.default, (torch.randn_like(output), U, h0, output)
-    if name == "select":
-        h_short, _W_ss, _b_s, _W_ls, W_s, U, _b_thre, _b_long, h0 = arguments
-        y, S, scale = output
-        return torch.ops.durnn.select_backward.default, (torch.randn_like(y), h_short, W_s, U, h0, y, S, scale)
-    _u, W_rec, h0, c0 = arguments
-    y, c_last, gates, cells = output
-    return torch.ops.durnn.lstm_backward.default, (
-        torch.randn_like(y),
-        torch.randn_like(c_last),
-        W_rec,
-        h0,
-        c0,
-        y,
-        gates,
-        cells,
-    )
+    recurrence = RECURRENCES[OPERATORS[name].recurrence]
+    assert recurrence.forward is not None
+    assert recurrence.backward is not None
+    results = forward(*arguments)
+    made = dict(zip(recurrence.forward.outputs, results if isinstance(results, tuple) else (results,), strict=True))
+    known = dict(zip((*recurrence.tensors, *recurrence.words), arguments, strict=True)) | made
+    known |= {f"grad_{output}": torch.randn_like(made[output]) for output in recurrence.outputs}
+    taken = (*recurrence.backward.inputs, *recurrence.words)
+    return getattr(torch.ops.durnn, recurrence.backward.name).default, tuple(known[key] for key in taken)
 
 
 @pytest.mark.parametrize("name", RECURRENCES)
@@ -97,6 +74,8 @@ class Network(nn.Module):
         h = h + kernels.indrnn_scan(h, self.U, h0, backend=self.backend)
         selection = (self.V, self.b, self.V, self.W, self.U, self.threshold, self.b)
         h = h + kernels.select_scan(h, *selection, h0, backend=self.backend)
+        thirds = self.W_gates[: 3 * h.shape[-1]]
+        h = h + kernels.gru_scan(h @ thirds.T, thirds, self.b, h0, backend=self.backend)
         y, c = kernels.lstm_scan(h @ self.W_gates.T, self.W_gates, h0, h0, backend=self.backend)
         return y + c
 
@@ -128,7 +107,8 @@ def test_compiled_network_gives_the_same_numbers(backend: str, compiler: str) ->
 def test_gradient_of_part_of_the_outputs(name: str) -> None:
     """Only the last step, or only the last cell, has a gradient."""
     operator = OPERATORS[name]
-    for pick in (lambda out: out[0][-1], lambda out: out[-1]) if name == "lstm" else (lambda out: out[-1],):
+    two = operator.recurrence == "lstm"
+    for pick in (lambda out: out[0][-1], lambda out: out[-1]) if two else (lambda out: out[-1],):
         results = []
         for function in (operator.fused, operator.plain):
             leaves = {key: tensor.requires_grad_() for key, tensor in operator.arguments(5, 3, 4).items()}
@@ -145,9 +125,12 @@ def test_nothing_is_saved_without_gradients() -> None:
     assert not saved
 
 
-@pytest.mark.parametrize(("name", "sequences"), [("rnn_relu", 1), ("indrnn", 1), ("select", 3), ("lstm", 6)])
+@pytest.mark.parametrize(
+    ("name", "sequences"), [("rnn_relu", 1), ("indrnn", 1), ("select", 3), ("gru", 5), ("lstm", 6), ("lstm_noise", 7)]
+)
 def test_saved_for_backward(name: str, sequences: int) -> None:
-    """Whole sequences (T, B, N) that a forward keeps: for select h~ (its input), S and y; for LSTM 4 gates, c and y."""
+    """Whole sequences (T, B, N) that a forward keeps: for select h~ (its input), S and y; for LSTM 4 gates, c and y,
+    and the bytes of its noise; for GRU 3 gates, a and y."""
     T, B, N = 50, 4, 8
     arguments = {key: tensor.requires_grad_() for key, tensor in OPERATORS[name].arguments(T, B, N).items()}
     saved: dict[int, int] = {}
@@ -178,9 +161,7 @@ def test_second_derivatives_are_refused() -> None:
 
 
 def call(name: str, arguments: dict[str, Any], **options: Any) -> Any:
-    if name.startswith("rnn_"):
-        options.setdefault("activation", name.removeprefix("rnn_"))
-    return getattr(kernels, SCANS[name])(**arguments, **options)
+    return OPERATORS[name].scan(**arguments, **options)
 
 
 @pytest.mark.parametrize("backend", ["auto", "fused", "reference"])
@@ -195,6 +176,11 @@ def test_bad_arguments_name_the_argument(backend: str) -> None:
         call("select", arguments | {"U": 0.5}, backend=backend)
     with pytest.raises(ValueError, match="activation must be one of relu, tanh, got 'sigmoid'"):
         call("rnn_relu", OPERATORS["rnn_relu"].arguments(3, 2, 4), activation="sigmoid", backend=backend)
+    lstm = OPERATORS["lstm"].arguments(3, 2, 4)
+    with pytest.raises(ValueError, match=r"lstm_scan: noise must have the shape \(T, B, N\)"):
+        call("lstm", lstm, noise=torch.zeros(3, 2, 5, dtype=torch.uint8), backend=backend)
+    with pytest.raises(TypeError, match=r"rates must be a torch\.Tensor, got tuple"):
+        call("lstm", lstm, rates=(0.1, 0.1, 0.1), backend=backend)
 
 
 def test_bad_backend() -> None:
@@ -203,7 +189,7 @@ def test_bad_backend() -> None:
 
 
 def test_what_only_the_reference_can_do() -> None:
-    """Half precision, mixed dtypes, exact min-max, GRU: auto takes the reference, fused says what it lacks."""
+    """Half precision, mixed dtypes, exact min-max: auto takes the reference, fused says what it lacks."""
     half = OPERATORS["indrnn"].arguments(3, 2, 4, torch.bfloat16)
     assert call("indrnn", half).dtype == torch.bfloat16
     with pytest.raises(ValueError, match=r"float32 or float64, got torch\.bfloat16"):
@@ -212,15 +198,15 @@ def test_what_only_the_reference_can_do() -> None:
     assert call("indrnn", mixed).dtype == torch.float64
     with pytest.raises(ValueError, match=r"one dtype, u has torch\.float64 and U torch\.float32"):
         call("indrnn", mixed, backend="fused")
+    noise = {"noise": torch.zeros(3, 2, 4, dtype=torch.int64)}
+    assert call("lstm", OPERATORS["lstm"].arguments(3, 2, 4), **noise)[0].dtype == torch.float64
+    with pytest.raises(ValueError, match=r"noise must have the dtype torch\.uint8, got torch\.int64"):
+        call("lstm", OPERATORS["lstm"].arguments(3, 2, 4), **noise, backend="fused")
     arguments = OPERATORS["select"].arguments(3, 2, 4)
     exact = call("select", arguments, exact_minmax=True)
     assert torch.equal(exact, RECURRENCES["select"].reference(**arguments, exact_minmax=True))
     with pytest.raises(RuntimeError, match="lacks a form with exact_minmax=True"):
         call("select", arguments, exact_minmax=True, backend="fused")
-    gru = {"u": torch.randn(3, 2, 12), "W_rec": torch.randn(12, 4), "b_new": torch.randn(4), "h0": torch.randn(2, 4)}
-    assert torch.equal(kernels.gru_scan(**gru), RECURRENCES["gru"].reference(**gru))
-    with pytest.raises(RuntimeError, match="lacks a form of gru_scan"):
-        kernels.gru_scan(**gru, backend="fused")
     on_meta = {name: tensor.to("meta") for name, tensor in OPERATORS["indrnn"].arguments(3, 2, 4).items()}
     assert call("indrnn", on_meta).device.type == "meta"
 
@@ -295,7 +281,8 @@ def test_fuzz_raw_operators(name: str, backward: bool, broken: int, kind: str, a
     except (ValueError, TypeError, RuntimeError):
         return
     other_length = kind.startswith("shape") and axis == 0 and victim == 0 and not backward
-    assert kind == "huge stride" or other_length
+    left_out = kind == "none" and victim >= len(arguments) - len(RECURRENCES[OPERATORS[name].recurrence].optional)
+    assert kind == "huge stride" or other_length or left_out
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     assert all(output.isfinite().all() for output in outputs)
 

@@ -18,7 +18,7 @@ SMALL = Shape(20, 4, 16, 2)
 
 def test_numerics_check_is_green() -> None:
     worst = report.numerics()
-    assert set(worst) == {"rnn_scan", "indrnn_scan", "select_scan", "lstm_scan"}
+    assert set(worst) == {"rnn_scan", "indrnn_scan", "select_scan", "lstm_scan", "gru_scan"}
     assert 0 < max(worst.values()) < report.TOLERANCE
 
 
@@ -55,9 +55,8 @@ def test_operation_count() -> None:
     shape = Shape(3, 5, 7, 2)
     T, B, N, inputs, *_ = shape
     assert measure.flops("durnn", shape) == 2 * T * B * (10 * N * N + 2 * N * inputs)
-    assert (
-        measure.flops("lstm", shape) == measure.flops("nn.LSTM", shape) == 2 * T * B * 4 * (3 * N * N + 2 * N * inputs)
-    )
+    for name, gates in (("lstm", 4), ("nn.LSTM", 4), ("gru", 3), ("nn.GRU", 3)):
+        assert measure.flops(name, shape) == 2 * T * B * gates * (3 * N * N + 2 * N * inputs)
 
 
 def test_saved_memory_of_durnn_is_less_than_half_of_nn_lstm() -> None:

@@ -99,6 +99,8 @@ def inputs(op: str, T: int, B: int, N: int, dtype: torch.dtype, seed: int = 0) -
         return draw(seed, dtype, u=(T, B, N), W_rec=(N, N), h0=(B, N))
     if op == "indrnn":
         return draw(seed, dtype, u=(T, B, N), U=(N,), h0=(B, N))
+    if op == "gru":
+        return draw(seed, dtype, u=(T, B, 3 * N), W_rec=(3 * N, N), b_new=(N,), h0=(B, N))
     if op == "lstm":
         return draw(seed, dtype, u=(T, B, 4 * N), W_rec=(4 * N, N), h0=(B, N), c0=(B, N))
     matrices: dict[str, tuple] = {"W_ls": (N, N), "W_s": (N, N), "U": (N,), "b_thre": (), "b_long": (N,), "h0": (B, N)}
@@ -133,9 +135,18 @@ def directions(op: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
     return module.forward, module.backward
 
 
+def noise(kind: str, T: int, B: int, N: int, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
+    """What an LSTM takes besides, or nothing."""
+    if kind == "drawn":
+        return torch.randint(0, 8, (T, B, N), dtype=torch.uint8, generator=torch.Generator().manual_seed(5)), None
+    return None, torch.tensor([0.3, 0.15, 0.4], dtype=dtype) if kind == "expected" else None
+
+
 def forward_and_backward(op: str, size: tuple[int, int, int], dtype: torch.dtype, options: tuple, path: dict) -> None:
     """Calls both directions of one op and compares outputs, final states and all gradients."""
     tensors = inputs(op, *size, dtype)
+    if op == "lstm":
+        options = noise(*options, *size, dtype)
     outputs, grads, wanted = by_reference(op, tensors, *options)
     forward, backward = directions(op)
     results = forward(*tensors.values(), *options, **path)
@@ -146,13 +157,16 @@ def forward_and_backward(op: str, size: tuple[int, int, int], dtype: torch.dtype
     elif op == "indrnn":
         got = backward(grads[0], x["U"], x["h0"], results)
         results = [results]
+    elif op == "gru":
+        got = backward(grads[0], x["W_rec"], x["h0"], *results, **path)
+        results = [results[0]]
     elif op == "select":
         y, S, scale = results
         got = backward(grads[0], x["h_short"], x["W_s"], x["U"], x["h0"], y, S, scale)
         results = [y]
     else:
         y, c_last, gates, cells = results
-        got = backward(*grads, x["W_rec"], x["h0"], x["c0"], y, gates, cells, **path)
+        got = backward(*grads, x["W_rec"], x["h0"], x["c0"], y, gates, cells, *options, **path)
         results = [y, c_last]
     compare(["y", "c"][: len(results)], list(results), outputs, TOLERANCE[dtype])
     compare([f"grad_{name}" for name in tensors], list(got), wanted, TOLERANCE[dtype])
@@ -163,7 +177,7 @@ def forward_and_backward(op: str, size: tuple[int, int, int], dtype: torch.dtype
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize(
     ("op", "options"),
-    [("rnn", ("relu",)), ("rnn", ("tanh",)), ("select", ()), ("lstm", ())],
+    [("rnn", ("relu",)), ("rnn", ("tanh",)), ("select", ()), ("lstm", ("none",))],
     ids=["rnn-relu", "rnn-tanh", "select", "lstm"],
 )
 def test_equals_reference(
@@ -172,10 +186,27 @@ def test_equals_reference(
     run(forward_and_backward, op, size, dtype, options, {"resident": resident, "precision": "ieee"})
 
 
+@pytest.mark.parametrize("resident", [True, False], ids=["resident", "per-step"])
+@pytest.mark.parametrize(
+    ("size", "dtype"),
+    [((1, 1, 1), torch.float64), ((3, 5, 7), torch.float32), ((2, 18, 20), torch.float64), ((2, 3, 70), torch.float32)],
+    ids=str,
+)
+def test_gru_equals_reference(run: Run, size: tuple[int, int, int], dtype: torch.dtype, resident: bool) -> None:
+    run(forward_and_backward, "gru", size, dtype, (), {"resident": resident, "precision": "ieee"})
+
+
+@pytest.mark.parametrize("resident", [True, False], ids=["resident", "per-step"])
+@pytest.mark.parametrize("size", [(3, 5, 7), (2, 18, 20)], ids=str)
+@pytest.mark.parametrize("kind", ["drawn", "expected"])
+def test_noise_equals_reference(run: Run, kind: str, size: tuple[int, int, int], resident: bool) -> None:
+    run(forward_and_backward, "lstm", size, torch.float64, (kind,), {"resident": resident, "precision": "ieee"})
+
+
 @pytest.mark.parametrize("op", ["rnn", "select", "lstm"])
 def test_undivided_products_equal_reference(run: Run, op: str) -> None:
     """IEEE products of 100 units are computed in eighths, TF32 ones (exact in the interpreter) at once."""
-    options = ("relu",) if op == "rnn" else ()
+    options = {"rnn": ("relu",), "lstm": ("none",)}.get(op, ())
     run(forward_and_backward, op, (2, 3, 100), torch.float32, options, {"resident": True, "precision": "tf32"})
 
 
@@ -204,8 +235,8 @@ def through_operators(op: str, options: tuple) -> None:
 
 @pytest.mark.parametrize(
     ("op", "options"),
-    [("rnn", ("relu",)), ("rnn", ("tanh",)), ("indrnn", ()), ("select", ()), ("lstm", ())],
-    ids=["rnn-relu", "rnn-tanh", "indrnn", "select", "lstm"],
+    [("rnn", ("relu",)), ("rnn", ("tanh",)), ("indrnn", ()), ("select", ()), ("lstm", (None, None)), ("gru", ())],
+    ids=["rnn-relu", "rnn-tanh", "indrnn", "select", "lstm", "gru"],
 )
 def test_operators_differentiate_through_triton(run: Run, op: str, options: tuple) -> None:
     run(through_operators, op, options)
@@ -233,8 +264,8 @@ def difference_quotients(op: str, options: tuple) -> None:
 
 @pytest.mark.parametrize(
     ("op", "options"),
-    [("rnn", ("relu",)), ("rnn", ("tanh",)), ("indrnn", ()), ("select", ()), ("lstm", ())],
-    ids=["rnn-relu", "rnn-tanh", "indrnn", "select", "lstm"],
+    [("rnn", ("relu",)), ("rnn", ("tanh",)), ("indrnn", ()), ("select", ()), ("lstm", (None, None)), ("gru", ())],
+    ids=["rnn-relu", "rnn-tanh", "indrnn", "select", "lstm", "gru"],
 )
 def test_gradients_equal_difference_quotients(run: Run, op: str, options: tuple) -> None:
     run(difference_quotients, op, options)
@@ -258,8 +289,8 @@ def nan_like_reference(op: str, options: tuple, resident: bool) -> None:
 @pytest.mark.parametrize("resident", [True, False], ids=["resident", "per-step"])
 @pytest.mark.parametrize(
     ("op", "options"),
-    [("rnn", ("relu",)), ("rnn", ("tanh",)), ("indrnn", ()), ("select", ()), ("lstm", ())],
-    ids=["rnn-relu", "rnn-tanh", "indrnn", "select", "lstm"],
+    [("rnn", ("relu",)), ("rnn", ("tanh",)), ("indrnn", ()), ("select", ()), ("lstm", (None, None)), ("gru", ())],
+    ids=["rnn-relu", "rnn-tanh", "indrnn", "select", "lstm", "gru"],
 )
 def test_divergence_shows_as_nan(run: Run, op: str, options: tuple, resident: bool) -> None:
     run(nan_like_reference, op, options, resident)
@@ -280,7 +311,7 @@ def test_tanh_is_accurate_near_zero_and_far_away(run: Run) -> None:
 
 
 def same_bits_again() -> None:
-    for op in ("rnn", "indrnn", "select", "lstm"):
+    for op in ("rnn", "indrnn", "select", "lstm", "gru"):
         x = inputs(op, 3, 18, 6, torch.float32)
         options = ("tanh",) if op == "rnn" else ()
         first, again = (directions(op)[0](*x.values(), *options) for _ in range(2))

@@ -24,6 +24,8 @@ LOADS_PER_STEP = {
     "rnn_forward_resident": 1,
     "rnn_backward_resident": 2,
     "select_forward_resident": 2,
+    "gru_forward_resident": 3,
+    "gru_backward_resident": 6,
     "lstm_forward_resident": 4,
     "lstm_backward_resident": 7,
 }
@@ -47,7 +49,8 @@ def check_resident(case: Case, capability: int) -> None:
     assert ("tf32" in used.ptx) == (case.kind != "ieee")
     # Weights go from memory to shared memory before the time loop; inside it only the next step is loaded.
     loop = used.ttgir.split("scf.for", maxsplit=1)[1].splitlines()
-    assert sum("tt.load" in line for line in loop) == LOADS_PER_STEP[case.kernel.__name__]
+    loads = LOADS_PER_STEP[case.kernel.__name__] + (case.constants.get("NOISE") == "drawn")
+    assert sum("tt.load" in line for line in loop) == loads
     block_n = case.constants["BLOCK_N"]
     rows = 16 if case.kind == "ieee" and block_n >= 64 else block_n
     if block_n > 16:  # a state has the shape of a weight otherwise
@@ -55,7 +58,10 @@ def check_resident(case: Case, capability: int) -> None:
 
 
 @both_targets
-@pytest.mark.parametrize("case", labelled(resident_cases(kinds=("tf32", "ieee"))))
+@pytest.mark.parametrize(
+    "case",
+    labelled(c for c in resident_cases(kinds=("tf32", "ieee")) if c.constants.get("NOISE") != "expected"),
+)
 def test_largest_resident_kernels_do_not_spill(case: Case, capability: int) -> None:
     check_resident(case, capability)
 
@@ -71,7 +77,7 @@ def test_no_resident_kernel_spills(case: Case, capability: int) -> None:
 
 def test_spills_are_seen_where_they_are_known() -> None:
     """TF32x3 products of an LSTM of 50 units are beyond ``ON_CHIP`` for a reason."""
-    case = triton_aot.resident_case(lstm.lstm_backward_resident, lstm.ON_CHIP, "tf32x3", units=50)
+    case = triton_aot.resident_case(lstm.lstm_backward_resident, lstm.ON_CHIP, "tf32x3", units=50, NOISE="none")
     assert compile_case(case, 80).spilled > 0
 
 

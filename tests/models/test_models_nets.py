@@ -21,8 +21,8 @@ def in_lockstep(name, *sizes, **options):
 @pytest.mark.parametrize("hidden_size", [8, [8, 5, 6]], ids=["one-width", "widths"])
 def test_lockstep_of_ordinary_cells_is_the_stack(name, hidden_size):
     options = {"length": 9, "seed": 0, "dtype": torch.float64}
-    stack = models.build(name, 3, hidden_size, 3, **options)
-    lockstep = in_lockstep(name, 3, hidden_size, 3, **options)
+    stack = example(name, 3, hidden_size, 3, **options)
+    lockstep = in_lockstep(name, stack.input_size, hidden_size, 3, **options)
     x = example_input(name, stack, 9, 4)
     results = []
     for net in (stack, lockstep):

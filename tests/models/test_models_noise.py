@@ -2,7 +2,8 @@ import pytest
 import torch
 
 import models
-from models.noise import StepNoise, TimeSharedDropout, UpdateDropout, Zoneout, bernoulli
+from models.kernels import bernoulli
+from models.noise import PerStepDropout, StepNoise, TimeSharedDropout, UpdateDropout, Zoneout
 from models.norms import FrameNorm
 
 
@@ -15,14 +16,31 @@ def test_dropout_keeps_one_mask_over_time_and_scales():
     assert not torch.equal(dropped[0, 0], dropped[0, 1])
 
 
-def test_dropout_is_the_identity_in_evaluation():
+def test_dropout_per_step_has_a_mask_for_each_step():
+    torch.manual_seed(0)
+    net = models.LSTM(2, 40, dropout=0.25, dropout_per="step")
+    drop = net.layers[0].dropout
+    dropped = drop(torch.ones(6, 50, 40, dtype=torch.float64))
+    assert dropped.dtype == torch.float64
+    assert dropped.unique().tolist() == pytest.approx([0.0, 1 / 0.75])
+    assert (dropped == 0).double().mean(dim=(1, 2)).tolist() == pytest.approx([0.25] * 6, abs=0.03)
+    agree = [(dropped[s] == dropped[t]).double().mean().item() for s in range(6) for t in range(s)]
+    assert agree == pytest.approx([0.75**2 + 0.25**2] * 15, abs=0.05)
+
+
+@pytest.mark.parametrize("kind", [TimeSharedDropout, PerStepDropout])
+def test_dropout_is_the_identity_in_evaluation(kind):
     x = torch.randn(3, 2, 4)
-    assert TimeSharedDropout(0.9).eval()(x) is x
+    assert kind(0.9).eval()(x) is x
+    assert kind(0.0)(x) is x
 
 
 def test_durnn_drops_each_half_at_its_own_rate():
     layer = models.DuRNN(2, 4, length=5, dropout=(0.3, 0.25)).layers[0]
     assert (layer.dropout_short.p, layer.dropout.p) == (0.3, 0.25)
+    assert not isinstance(layer.dropout, PerStepDropout)
+    layer = models.DuRNN(2, 4, length=5, dropout=(0.3, 0.25), dropout_per="step").layers[0]
+    assert all(isinstance(drop, PerStepDropout) for drop in (layer.dropout_short, layer.dropout))
 
 
 @pytest.mark.parametrize("p", [0.05, 0.15, 0.5, 0.95])

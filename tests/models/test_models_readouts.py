@@ -111,10 +111,24 @@ def test_the_release_of_va_rnn_counts_the_last_step_for_its_padding():
     assert not torch.allclose(ignoring[1:], expected[1:])
 
 
+def test_the_release_of_va_rnn_pads_every_clip_to_as_many_steps():
+    readout, (y, x) = build("masked-mean", {"padding": "release", "steps": 300}), sequences()
+    logits = readout.head(y)
+    expected = torch.stack(
+        [(logits[:n, b].sum(0) + (300 - n) * logits[n - 1, b]) / n for b, n in enumerate(LENGTHS.tolist())]
+    )
+    torch.testing.assert_close(readout(y, x, MASK), expected)
+    longer, mask = F.pad(y, (0, 0, 0, 0, 0, 3), value=7.0), F.pad(MASK, (0, 0, 0, 3))
+    torch.testing.assert_close(readout(longer, None, mask), expected)
+    torch.testing.assert_close(readout(y[: LENGTHS[1], 1:2], None, None), expected[1:2])
+
+
 def test_attention_weighs_each_step():
     readout, (y, x) = build("attention-sum", {"size": 7}), sequences()
+    assert (readout.weights(x) == 1).all(), "attention must begin uniform and alive"
+    nn.init.normal_(readout.beta.weight, std=0.3)
     beta = torch.relu(readout.attention(x)[0] @ readout.beta.weight.T + readout.beta.bias)  # (T, B, 1)
-    assert (beta > 0).all(), "attention must begin alive"
+    assert beta.std() > 0.01
     expected = torch.stack([(beta * readout.head(y))[:n, b].sum(0) for b, n in enumerate(LENGTHS.tolist())])
     torch.testing.assert_close(readout(y, x, MASK), expected)
     level = torch.stack([beta[:n, b].mean() for b, n in enumerate(LENGTHS.tolist())]).mean()
@@ -151,6 +165,7 @@ def test_last_and_every_are_what_a_bare_head_gives():
     [
         (lambda: readouts.build("mean", N, OUT), "no readout 'mean'"),
         (lambda: readouts.build("masked-mean", N, OUT, padding="zero"), "padding='zero' is not known"),
+        (lambda: readouts.build("masked-mean", N, OUT, steps=300), "steps=300 is for padding='release' alone"),
         (lambda: readouts.build("last", N, OUT, padding="zero"), "Readout 'last' has no option 'padding'"),
         (lambda: readouts.build("attention-sum", N, OUT), "needs its width, input_size"),
         (lambda: build("attention-sum")(torch.zeros(T, B, N).double()), "needs x"),

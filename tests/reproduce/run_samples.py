@@ -2,6 +2,8 @@
 
 import copy
 
+import torch
+
 import tasks
 from reproduce.plan.parts import Settings
 from reproduce.plan.runs import Run
@@ -50,3 +52,38 @@ def make_run(seed=0, task="adding", **changes):
 def make_place(tmp_path, **changes):
     options = {"runs": tmp_path / "runs", "records": tmp_path / "records", "backend": "reference", "threads": 1}
     return Place(**(options | changes))
+
+
+def outcome_of(result):
+    """All of a run that must not depend on how often it was stopped."""
+    r = result.record
+    return r.test, r.valid, r.valid_step, r.weights_sha256, [p.model_dump() for p in r.curve], r.steps_done
+
+
+class Carrying(tasks.Task):
+    """Symbols in a row, each batch continuing the one before."""
+
+    name, kind, input_kind, metric = "carrying", "classify-every", "symbols", "bits_per_character"
+    input_size = output_size = 5
+    length, carries_state = 6, True
+
+    def count(self, split):
+        return 180
+
+    def batches_per_epoch(self, split, batch_size):
+        return 6
+
+    def definition(self):
+        return {"name": self.name}
+
+    def _batches(self, split, batch_size, seed, epoch, start):
+        for number in range(start, 6):
+            generator = torch.Generator().manual_seed(1000 * epoch + 10 * number + len(split))
+            x = torch.randint(0, 5, (self.length, batch_size), generator=generator)
+            yield x, x.roll(1, 0)
+
+    def to_dataset(self, split):
+        raise NotImplementedError
+
+    def picture(self, path):
+        raise NotImplementedError

@@ -2,12 +2,12 @@
 
 import errno
 import io
+import itertools
 import os
-import signal
+import shutil
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 import torch
@@ -22,7 +22,6 @@ from reproduce.plan import runs
 from reproduce.plan.experiments import EXPERIMENTS
 from reproduce.plan.runs import ROOT
 from reproduce.report import records
-from reproduce.train import lease
 from tasks import DataError
 
 SCRIPTS = sorted(EXPERIMENTS)
@@ -44,8 +43,8 @@ def no_data(monkeypatch):
     runs.build_task.cache_clear()
 
 
-def perform(name, tmp_path, **options):
-    console = Console(record=True, width=200, file=io.StringIO())
+def perform(name, tmp_path, terminal=False, **options):
+    console = Console(record=True, width=200, file=io.StringIO(), force_terminal=terminal)
     arguments = Arguments(results=tmp_path / "results", runs=tmp_path / "runs", **options)
     code = execute(EXPERIMENTS[name], arguments, console, Inline())
     return code, console.export_text()
@@ -157,61 +156,6 @@ def test_choice_of_names():
     assert choose("row", "b, a", ("a", "b")) == ["b", "a"]
 
 
-def start(tmp_path, *options):
-    command = [
-        sys.executable, "reproduce/figure2.py", "--results", f"{tmp_path}/results", "--runs", f"{tmp_path}/runs",
-        "--rows", "indrnn-2,rnn-tanh", "--cells", "adding-100", "--backend", "reference", "--jobs", "2", *options,
-    ]  # fmt: skip
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": ""}
-    return subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-
-
-@pytest.mark.slow
-def test_killed_worker_is_told_and_killed_command_leaves_no_worker(tmp_path):
-    process = start(tmp_path, "--budget", "paper", "--seeds", "1")
-    folders = tmp_path / "runs"
-    wait_for(lambda: len(list(folders.glob("*/lock"))) == 2)
-    children = subprocess.run(["pgrep", "-P", str(process.pid), "-f", "spawn_main"], capture_output=True, text=True)
-    first, second = map(int, children.stdout.split())
-    os.kill(first, signal.SIGKILL)
-    assert "its process ended with code -9" in process.stdout.readline()
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
-    wait_for(lambda: not os.path.exists(f"/proc/{second}"))
-    states = {path: lease.look(path).state for path in folders.glob("*")}
-    (orphan,) = [path for path, state in states.items() if state and state.process == second]
-    assert states[orphan].ended == "orphaned"
-    assert len(list(orphan.glob("step-*.safetensors"))) == 1, "the orphan did not save itself"
-
-
-def wait_for(condition, seconds=120):
-    """A bound on a hang, not a measurement."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "nothing happened"
-        time.sleep(0.05)
-
-
-@pytest.mark.parametrize(
-    "number", [signal.SIGTERM, *(pytest.param(n, marks=pytest.mark.slow) for n in (signal.SIGINT, signal.SIGHUP))]
-)
-def test_signal_to_the_command_saves_all_runs_and_ends_cleanly(tmp_path, number):
-    process = start(tmp_path, "--budget", "paper", "--seeds", "1")
-    folders = tmp_path / "runs"
-    wait_for(lambda: len(list(folders.glob("*/lock"))) == 2)
-    process.send_signal(number)
-    output, _ = process.communicate(timeout=120)
-    assert process.returncode == 3, output
-    assert "run the same command again to continue" in output
-    assert "Traceback" not in output
-    assert len(list(folders.glob("*/step-*.safetensors"))) == 2
-    for folder in folders.iterdir():
-        assert lease.look(folder).state.ended, "a worker outlived the command"
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -251,8 +195,8 @@ def test_nothing_to_run_is_an_error(tmp_path, monkeypatch):
 
 
 def test_legal_nested_thread_counts_are_understood(monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "2,1")
-    assert threads_of_each(1) == 2
+    monkeypatch.setenv("OMP_NUM_THREADS", "77,1")
+    assert threads_of_each(1) == 77
 
 
 def test_ascii_output_is_no_reason_to_die(tmp_path):
@@ -263,19 +207,64 @@ def test_ascii_output_is_no_reason_to_die(tmp_path):
     assert b"DuRNN" in done.stdout
 
 
-@pytest.mark.parametrize("what", ["results", "runs"])
+@pytest.fixture
+def no_training(monkeypatch):
+    monkeypatch.setattr(cli, "perform", lambda *_: pytest.fail("training has begun"))
+
+
+@pytest.mark.usefixtures("no_training")
+@pytest.mark.parametrize("what", ["results", "runs", "results/records", "results/figures"])
 def test_a_place_that_cannot_be_written_to_is_found_before_training(tmp_path, what):
+    (tmp_path / what).parent.mkdir(exist_ok=True)
     (tmp_path / what).write_text("a file, not a folder")
     with pytest.raises(ValueError, match=rf"{what}.* cannot be written to"):
         perform("figure2", tmp_path, budget="smoke", rows="durnn", cells="adding-100")
 
 
-def command(tmp_path, script, *options, **environment):
+@pytest.mark.usefixtures("no_training")
+@pytest.mark.parametrize("problem", [errno.ENOSPC, errno.EROFS])
+def test_a_full_or_closed_place_is_found_before_training(tmp_path, monkeypatch, problem):
+    class Full(io.BytesIO):
+        def flush(self):
+            raise OSError(problem, os.strerror(problem))
+
+    monkeypatch.setattr(cli.tempfile, "TemporaryFile", lambda **_: Full())
+    with pytest.raises(ValueError, match=rf"cannot be written to \({os.strerror(problem)}\)"):
+        perform("figure2", tmp_path, budget="smoke", rows="durnn", cells="adding-100")
+
+
+@pytest.mark.usefixtures("no_training")
+@pytest.mark.parametrize("name", ["figure2.md", "figures/figure2.png"])
+def test_a_folder_in_the_place_of_a_table_or_figure_is_found_before_training(tmp_path, name):
+    (tmp_path / "results" / name).mkdir(parents=True)
+    with pytest.raises(ValueError, match=rf"{name} is a folder"):
+        perform("figure2", tmp_path, budget="smoke", rows="durnn", cells="adding-100")
+
+
+def test_a_clock_that_is_set_forward_ends_nothing(tmp_path, monkeypatch):
+    jumps = itertools.count(time.time(), 7200.0)
+    monkeypatch.setattr(time, "time", lambda: next(jumps))
+    chosen = {"budget": "smoke", "rows": "rnn-tanh", "cells": "adding-100", "backend": "reference"}
+    code, text = perform("figure2", tmp_path, time_limit="1h", **chosen)
+    assert (code, "6 of 6 updates" in text) == (0, True), text
+
+
+def test_the_label_of_a_row_of_ones_own_may_look_like_markup(tmp_path):
+    (tmp_path / "row.toml").write_text(
+        '[rows.mine]\nlabel = "[/b] mine"\nlike = "rnn-tanh"\n[[settings]]\nsource = "ours: test"\nmodel = {}\n'
+    )
+    chosen = {"budget": "smoke", "rows": "mine", "cells": "adding-100", "add": tmp_path / "row.toml"}
+    code, text = perform("figure2", tmp_path, terminal=True, backend="reference", **chosen)
+    assert code == 0
+    assert "[/b] mine" in text
+
+
+def command(tmp_path, script, *options, wrapper=(), **environment):
     """A script to its end, with a bound on a hang."""
     chosen = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": "", "HF_HUB_OFFLINE": "1"} | environment
     where = ["--results", f"{tmp_path}/results", "--runs", f"{tmp_path}/runs"]
     return subprocess.run(
-        [sys.executable, f"reproduce/{script}.py", *where, *options],
+        [*wrapper, sys.executable, f"reproduce/{script}.py", *where, *options],
         cwd=ROOT, env={k: v for k, v in chosen.items() if v is not None}, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
 
@@ -316,6 +305,28 @@ def test_an_explicit_source_that_does_not_exist_stops_the_command(tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
+def can_become_nobody():
+    """Whether a process can have a user id that nobody knows, and with it no home; files stay ours."""
+    return shutil.which("unshare") and subprocess.run([*NOBODY, "true"], capture_output=True).returncode == 0
+
+
+NOBODY = ("unshare", "--user", "--map-user=54321")
+
+
+@pytest.mark.parametrize(
+    "options", [["--list"], pytest.param(["--budget", "smoke", "--jobs", "1"], marks=pytest.mark.slow)]
+)
+def test_somebody_without_home_and_passwd_entry_can_use_a_command(tmp_path, options):
+    if not can_become_nobody():
+        pytest.skip("user namespaces are not to be had here")
+    chosen = ["--rows", "rnn-tanh", "--cells", "adding-100", *options]
+    done = command(tmp_path, "figure2", *chosen, wrapper=NOBODY, HOME=None, DURNN_CACHE=None, TMPDIR=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    assert "rnn-tanh" in done.stdout
+    assert (tmp_path / "durnn-suite-54321").exists() == ("--list" not in options)
+
+
 def test_a_home_that_nobody_has_is_one_sentence(tmp_path):
     done = command(tmp_path, "table1", "--budget", "smoke", DURNN_CACHE="~nobody-of-this-name/x", DURNN_DATA=None)
     assert done.returncode == 2, done.stdout
@@ -327,62 +338,3 @@ def test_a_table_that_cannot_be_written_is_one_sentence(tmp_path):
     done = command(tmp_path, "figure2", "--report-only")
     assert done.returncode == 1
     assert "figure2.md" in said_once(done)
-
-
-def interruptible():
-    """Before the command starts: whoever runs the tests may have switched Ctrl-C off for all below."""
-    os.setpgid(0, 0)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def interrupt(tmp_path, moment, *options, **environment):
-    """Press Ctrl-C, which reaches the whole group, as soon as ``moment(process)``; exit code and all that was said."""
-    process = subprocess.Popen(
-        [sys.executable, "reproduce/figure2.py", "--results", f"{tmp_path}/results", "--runs", f"{tmp_path}/runs",
-         "--cells", "adding-100", "--backend", "reference", *options],
-        cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": ""} | environment, preexec_fn=interruptible,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
-    wait_for(lambda: process.poll() is not None or moment(process))
-    os.killpg(process.pid, signal.SIGINT)
-    output, _ = process.communicate(timeout=120)
-    wait_for(lambda: not members_of(process.pid))
-    assert "Traceback" not in output
-    return process.returncode, output
-
-
-def members_of(group):
-    """Processes of a group that are still there."""
-    done = subprocess.run(["pgrep", "-g", str(group)], capture_output=True, text=True)
-    return done.stdout.split()
-
-
-def test_interrupted_while_it_loads(tmp_path):
-    code, output = interrupt(tmp_path, lambda p: "libtorch" in Path(f"/proc/{p.pid}/maps").read_text())
-    assert (code, output) == (130, "interrupted; run the same command again to continue\n")
-
-
-def test_interrupted_while_it_plans(tmp_path):
-    """The module of a row of one's own is imported by the plan, and this one takes its time."""
-    (tmp_path / "slow.py").write_text(
-        f"import pathlib, time\npathlib.Path({str(tmp_path / 'mark')!r}).touch()\ntime.sleep(60)\n"
-    )
-    (tmp_path / "row.toml").write_text(
-        'import = "slow"\n[rows.mine]\nlabel = "mine"\n[[settings]]\nsource = "ours: test"\n'
-    )
-    code, output = interrupt(tmp_path, lambda _: (tmp_path / "mark").exists(), "--add", f"{tmp_path}/row.toml")
-    assert (code, output) == (130, "interrupted; run the same command again to continue\n")
-
-
-def test_interrupted_while_workers_start(tmp_path):
-    """Children exist but have not taken their runs yet: their folders are not there."""
-    started = lambda p: len(spawned(p.pid)) == 2  # noqa: E731
-    code, output = interrupt(tmp_path, started, "--rows", "rnn-tanh,irnn", "--jobs", "2", "--budget", "paper")
-    assert code == 3, output
-    assert "run the same command again to continue" in output
-    assert "failed" not in output
-
-
-def spawned(parent):
-    done = subprocess.run(["pgrep", "-P", str(parent), "-f", "spawn_main"], capture_output=True, text=True)
-    return done.stdout.split()

@@ -30,6 +30,34 @@ def test_the_cache_may_be_written_with_a_tilde_or_relative(tmp_path: Path, monke
     assert cache_folder() == tmp_path / ".cache" / "durnn-suite"
 
 
+def test_a_file_is_on_disk_before_it_gets_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda handle: flushed.append(os.fstat(handle).st_ino))
+    replace = os.replace
+
+    def replacing(old: Path, new: Path) -> None:
+        assert flushed == [old.stat().st_ino]
+        replace(old, new)
+
+    monkeypatch.setattr(os, "replace", replacing)
+    files.write_atomic(tmp_path / "x", b"content")
+    assert flushed[1:] == [tmp_path.stat().st_ino]
+
+
+@pytest.mark.parametrize("when", ["fsync", "replace"])
+def test_an_interrupted_write_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+    (tmp_path / "x").write_bytes(b"before")
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, when, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        files.write_atomic(tmp_path / "x", b"after")
+    assert (tmp_path / "x").read_bytes() == b"before"
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
 def test_a_tilde_without_a_home_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="~nobody-of-this-name/x: there is no home folder"):
         expanded("~nobody-of-this-name/x")

@@ -150,6 +150,39 @@ def test_a_loadable_but_wrong_library_is_built_again(cache: Path, source: Path, 
     kept(cache)
 
 
+def test_library_and_digest_are_on_disk_before_they_get_their_names(
+    cache: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: set[int] = set()
+    monkeypatch.setattr(os, "fsync", lambda handle: flushed.add(os.fstat(handle).st_ino))
+    replace_, order = os.replace, []
+
+    def replacing(old: Path, new: Path) -> None:
+        assert old.stat().st_ino in flushed
+        order.append(Path(new).suffix)
+        replace_(old, new)
+
+    monkeypatch.setattr(os, "replace", replacing)
+    load(source)
+    assert order == [".sha256", ".so"]
+    assert cache.stat().st_ino in flushed
+
+
+def test_an_interrupted_compilation_leaves_nothing(cache: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = native._run
+
+    def interrupted(command: list[str]) -> subprocess.CompletedProcess[str]:
+        done = run(command)
+        if "-o" in command:
+            raise KeyboardInterrupt
+        return done
+
+    monkeypatch.setattr(native, "_run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        load(source)
+    assert list(cache.iterdir()) == []
+
+
 def test_a_library_that_fails_its_check_is_not_kept(cache: Path, source: Path) -> None:
     source.write_text(ANSWER.replace("42", "54"))
     with pytest.raises(native.BuildError, match="the answer is 54"):
@@ -162,6 +195,16 @@ def test_flags_are_tried_in_order(cache: Path, source: Path, builds) -> None:
     assert native.load("deep_thought", [source], flag_sets, check).answer() == 42
     assert builds() == 2
     kept(cache)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
+@pytest.mark.parametrize("path", ["folder", "library"])
+def test_what_belongs_to_others_is_not_trusted(cache: Path, source: Path, path: str, builds) -> None:
+    load(source)
+    library, _digest = kept(cache)
+    os.chown(cache if path == "folder" else library, 54321, 54321)
+    assert load(source).answer() == 42
+    assert builds() == 2
 
 
 @pytest.mark.parametrize("path", ["folder", "library"])

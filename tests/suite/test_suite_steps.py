@@ -74,6 +74,11 @@ def test_a_model_is_built_by_what_it_needs() -> None:
     assert not steps.lacking(older, "walker", TINY)
 
 
+def test_a_model_has_as_many_units_as_the_shape() -> None:
+    for name, size in {"lstm": 512, "part-lstm": 510}.items():  # 102 units in each of five parts
+        assert steps.build(models, name, SHAPES["ntu-20"]).size == size
+
+
 @pytest.mark.parametrize("last_step", [False, True])
 def test_a_bare_step_is_forward_and_backward(last_step: bool) -> None:
     net = steps.build(models, "nn.RNN", TINY)

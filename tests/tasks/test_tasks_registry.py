@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import tasks
+from tasks import __main__ as command_line
 from tasks import registry
 from tasks.download import DataError
 
@@ -195,6 +196,14 @@ def test_export_and_picture(name: str, tmp_path) -> None:
     task.picture(tmp_path / "picture.png")
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
     json.dumps(task.info())
+
+
+def test_the_name_of_a_picture_may_look_like_markup(tmp_path, capsys) -> None:
+    path = tmp_path / "adding [" / "b].png"
+    path.parent.mkdir()
+    command_line.info("adding", picture=path)
+    assert f"picture: {path}\n" in capsys.readouterr().out
+    assert path.exists()
 
 
 def test_the_same_batches_come_in_another_process() -> None:

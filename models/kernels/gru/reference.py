@@ -1,4 +1,4 @@
-"""``gru_scan`` in plain torch: slow, readable, and the ground truth of a fused form to come.
+"""``gru_scan`` in plain torch: slow, readable, and the ground truth of its fused forms.
 
 Shapes: T steps, B samples, N units. Sequences are time-major, ``(T, B, N)``. ``u`` is the part of the
 pre-activation that does not depend on the recurrence, computed beforehand by one large GEMM.

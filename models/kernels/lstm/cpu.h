@@ -8,10 +8,46 @@
 
 namespace durnn {
 
-// [i f g o] = u_t + W_rec y_{t-1}, c_t = σ(f) ∘ c_{t-1} + σ(i) ∘ tanh(g), y_t = σ(o) ∘ tanh(c_t)
+// The factors of one step, for `width<T>` units: c_t = d_c ∘ c_{t-1} + (1 − d_c) ∘ c~_t, the same with d_h for y, and
+// m before the update of c~. Drawn, they are bits of `noise`, 1 for d_c = 1, 2 for d_h = 1, 4 for m = 0; else `rates` are
+// what the bits are on average.
 template <class T>
-void lstm_forward(const T* u, const T* W_rec, const T* h0, const T* c0, T* y, T* c_last, T* gates, T* cells,
-                  Index steps, Index B, Index N, Index threads) {
+class Noise {
+  public:
+    Noise(const Byte* noise, const T* rates) : noise_(noise) {
+        for (int k = 0; k < 3; ++k) {
+            off_[k] = noise ? T(0) : rates[k];
+            on_[k] = noise ? T(1) : rates[k];
+        }
+        off_[2] = T(1) - off_[2], on_[2] = T(1) - on_[2];
+    }
+    struct Factors {
+        Vector<T> d_c, d_h, m;
+    };
+    template <class L>
+    Factors load(Index at, L lanes) const {
+        using I = typename Lanes<T>::I;
+        const I bits = noise_ ? load_bytes<T>(noise_ + at, lanes) : I{};
+        return {pick(bits & 1, 0), pick(bits & 2, 1), pick(bits & 4, 2)};
+    }
+    void add_to(Ahead& ahead, Index at, Index count) const {
+        if (noise_) ahead.add(noise_ + at, count);
+    }
+
+  private:
+    Vector<T> pick(typename Lanes<T>::I bit, int k) const {
+        return bit != 0 ? broadcast<T>(on_[k]) : broadcast<T>(off_[k]);
+    }
+    const Byte* noise_;
+    T off_[3], on_[3];
+};
+struct NoNoise {};
+
+// [i f g o] = u_t + W_rec y_{t-1}, c~_t = σ(f) ∘ c_{t-1} + m ∘ σ(i) ∘ tanh(g), y~_t = σ(o) ∘ tanh(c~_t)
+template <class T, class Noisy>
+void lstm_forward_loop(const T* u, const T* W_rec, const T* h0, const T* c0, const Noisy noise, T* y, T* c_last, T* gates,
+                  T* cells, Index steps, Index B, Index N, Index threads) {
+    constexpr bool noisy = std::is_same_v<Noisy, Noise<T>>;
     const Index ld = padded<T>(N), ldz = padded<T>(4 * N);
     Packed<T> weights({W_rec}, N, 4 * N, 1, N);
     Buffer<T> state(B * ld), sums(B * ldz);
@@ -25,6 +61,7 @@ void lstm_forward(const T* u, const T* W_rec, const T* h0, const T* c0, T* y, T*
             ahead.add(gates + 4 * (t * B + first) * N, 4 * rows * N);
             ahead.add(cells + (t * B + first) * N, rows * N);
             ahead.add(y + (t * B + first) * N, rows * N);
+            if constexpr (noisy) noise.add_to(ahead, (t * B + first) * N, rows * N);
             product<T>(h, ld, rows, weights, z, ldz, ahead);
             for (Index b = 0; b < rows; ++b) {
                 const Index at = (t * B + first + b) * N;
@@ -37,7 +74,17 @@ void lstm_forward(const T* u, const T* W_rec, const T* h0, const T* c0, T* y, T*
                     };
                     const Vector<T> i = sigmoid<T>(sum(0)), f = sigmoid<T>(sum(1)), g = tanh<T>(sum(2)),
                                     o = sigmoid<T>(sum(3));
-                    const Vector<T> c = f * load<T>(before + n, lanes) + i * g, out_h = o * tanh<T>(c);
+                    const Vector<T> c_before = load<T>(before + n, lanes);
+                    Vector<T> c, out_h;
+                    if constexpr (noisy) {
+                        const auto [d_c, d_h, m] = noise.load(at + n, lanes);
+                        const Vector<T> new_c = f * c_before + m * (i * g), new_h = o * tanh<T>(new_c);
+                        c = d_c * c_before + (T(1) - d_c) * new_c;
+                        out_h = d_h * load<T>(state + n, lanes) + (T(1) - d_h) * new_h;
+                    } else {
+                        c = f * c_before + i * g;
+                        out_h = o * tanh<T>(c);
+                    }
                     store<T>(out + n, i, lanes);
                     store<T>(out + N + n, f, lanes);
                     store<T>(out + 2 * N + n, g, lanes);
@@ -53,15 +100,16 @@ void lstm_forward(const T* u, const T* W_rec, const T* h0, const T* c0, T* y, T*
     });
 }
 
-template <class T>
-void lstm_backward(const T* grad_y, const T* grad_c, const T* W_rec, const T* /*h0*/, const T* c0, const T* /*y*/,
-                   const T* gates, const T* cells, T* grad_u, T* grad_h0, T* grad_c0, Index steps, Index B, Index N,
-                   Index threads) {
+template <class T, class Noisy>
+void lstm_backward_loop(const T* grad_y, const T* grad_c, const T* W_rec, const T* c0, const T* gates, const T* cells,
+                   const Noisy noise, T* grad_u, T* grad_h0, T* grad_c0, Index steps, Index B, Index N, Index threads) {
+    constexpr bool noisy = std::is_same_v<Noisy, Noise<T>>;
     const Index ld = padded<T>(N), ldg = padded<T>(4 * N);
     Packed<T> weights({W_rec}, 4 * N, N, N, 1);
-    Buffer<T> state(B * ldg), sums(B * ld);
+    Buffer<T> state(B * ldg), sums(B * ld), past(noisy ? B * ld : 0);
     for_slabs(B, threads, [&, grad_y, grad_c, c0, gates, cells, grad_u, grad_h0, grad_c0](Index, Index first, Index last) {
         T *dz = state.data() + first * ldg, *dh = sums.data() + first * ld;
+        T* kept = past.data() + first * ld;  // ∂/∂y_t by y_{t+1} = d_h ∘ y_t + …
         const Index rows = last - first;
         const std::size_t bytes = std::size_t(rows * N) * sizeof(T);
         std::memcpy(grad_c0 + first * N, grad_c + first * N, bytes);  // carries ∂/∂c_t down to t = 0
@@ -71,20 +119,33 @@ void lstm_backward(const T* grad_y, const T* grad_c, const T* W_rec, const T* /*
                 const T *in = gates + 4 * at, *before = t ? cells + at - B * N : c0 + (first + b) * N;
                 const T *cell = cells + at, *grad = grad_y + at, *sum = dh + b * ld;
                 T *out = grad_u + 4 * at, *v = dz + b * ldg, *carried = grad_c0 + (first + b) * N;
+                T* kept_h = kept + b * ld;
                 for_vectors<T>(N, [=](Index n, auto lanes) {
                     const Vector<T> i = load<T>(in + n, lanes), f = load<T>(in + N + n, lanes),
                                     g = load<T>(in + 2 * N + n, lanes), o = load<T>(in + 3 * N + n, lanes);
-                    const Vector<T> tanh_c = tanh<T>(load<T>(cell + n, lanes));
-                    const Vector<T> d_h = load<T>(grad + n, lanes) + load<T>(sum + n);
-                    const Vector<T> d_c = load<T>(carried + n, lanes) + d_h * o * (T(1) - tanh_c * tanh_c);
-                    const Vector<T> parts[4] = {d_c * g * i * (T(1) - i),
-                                                d_c * load<T>(before + n, lanes) * f * (T(1) - f),
-                                                d_c * i * (T(1) - g * g), d_h * tanh_c * o * (T(1) - o)};
+                    const Vector<T> c_before = load<T>(before + n, lanes);
+                    // Gradients of y~_t and c~_t, and what else reaches c_{t-1}; the update's factor m goes into g and i.
+                    Vector<T> c = load<T>(cell + n, lanes), m_g = g, m_i = i, past_c{};
+                    Vector<T> d_h = load<T>(grad + n, lanes) + load<T>(sum + n), d_c = load<T>(carried + n, lanes);
+                    if constexpr (noisy) {
+                        const auto factors = noise.load(at + n, lanes);
+                        m_g = factors.m * g, m_i = factors.m * i;
+                        c = f * c_before + m_i * g;
+                        d_h += load<T>(kept_h + n);
+                        store<T>(kept_h + n, factors.d_h * d_h);
+                        d_h -= factors.d_h * d_h;
+                        past_c = factors.d_c * d_c;
+                        d_c -= past_c;
+                    }
+                    const Vector<T> tanh_c = tanh<T>(c);
+                    d_c += d_h * o * (T(1) - tanh_c * tanh_c);
+                    const Vector<T> parts[4] = {d_c * m_g * i * (T(1) - i), d_c * c_before * f * (T(1) - f),
+                                                d_c * m_i * (T(1) - g * g), d_h * tanh_c * o * (T(1) - o)};
                     for (Index q = 0; q < 4; ++q) {
                         store<T>(v + q * N + n, parts[q], lanes);
                         store<T>(out + q * N + n, parts[q], lanes);
                     }
-                    store<T>(carried + n, d_c * f, lanes);
+                    store<T>(carried + n, noisy ? d_c * f + past_c : d_c * f, lanes);
                 });
             }
             Ahead ahead;
@@ -94,12 +155,35 @@ void lstm_backward(const T* grad_y, const T* grad_c, const T* W_rec, const T* /*
                 ahead.add(grad_u + 4 * next, 4 * rows * N);
                 ahead.add(grad_y + next, rows * N);
                 ahead.add(t > 1 ? cells + next - B * N : c0 + first * N, rows * N);
+                if constexpr (noisy) noise.add_to(ahead, next, rows * N);
             }
             product<T>(dz, ldg, rows, weights, dh, ld, ahead);
         }
         for (Index b = 0; b < rows; ++b)
-            std::memcpy(grad_h0 + (first + b) * N, dh + b * ld, std::size_t(N) * sizeof(T));
+            for (Index n = 0; n < N; ++n)
+                grad_h0[(first + b) * N + n] = noisy ? dh[b * ld + n] + kept[b * ld + n] : dh[b * ld + n];
     });
+}
+
+// The loops as declared, which become those above with or without noise.
+template <class T>
+void lstm_forward(const T* u, const T* W_rec, const T* h0, const T* c0, const Byte* noise, const T* rates, T* y,
+                  T* c_last, T* gates, T* cells, Index steps, Index B, Index N, Index threads) {
+    if (noise || rates)
+        lstm_forward_loop(u, W_rec, h0, c0, Noise<T>(noise, rates), y, c_last, gates, cells, steps, B, N, threads);
+    else
+        lstm_forward_loop(u, W_rec, h0, c0, NoNoise(), y, c_last, gates, cells, steps, B, N, threads);
+}
+template <class T>
+void lstm_backward(const T* grad_y, const T* grad_c, const T* W_rec, const T* /*h0*/, const T* c0, const T* /*y*/,
+                   const T* gates, const T* cells, const Byte* noise, const T* rates, T* grad_u, T* grad_h0, T* grad_c0,
+                   Index steps, Index B, Index N, Index threads) {
+    if (noise || rates)
+        lstm_backward_loop(grad_y, grad_c, W_rec, c0, gates, cells, Noise<T>(noise, rates), grad_u, grad_h0, grad_c0, steps,
+                      B, N, threads);
+    else
+        lstm_backward_loop(grad_y, grad_c, W_rec, c0, gates, cells, NoNoise(), grad_u, grad_h0, grad_c0, steps, B, N,
+                      threads);
 }
 
 }  // namespace durnn

@@ -10,15 +10,26 @@ import torch
 from torch import Tensor
 
 
-def lstm_scan(u: Tensor, W_rec: Tensor, h0: Tensor, c0: Tensor) -> tuple[Tensor, Tensor]:
+def lstm_scan(
+    u: Tensor, W_rec: Tensor, h0: Tensor, c0: Tensor, noise: Tensor | None = None, rates: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """LSTM with gates in torch's order i, f, g, o: ``[i f g o] = u_t + W_rec h_{t-1}``.
 
     u: (T, B, 4N), W_rec: (4N, N), h0, c0: (B, N) -> outputs (T, B, N), last cell (B, N)
+    noise: (T, B, N) uint8, the sum of 1 where c keeps its value, 2 where h does, 4 where c is not added to; or else
+    rates: (3,), how often each of these is the case, for the expectation over a step's noise.
     """
     h, c, states = h0, c0, []
-    for u_t in u:
+    for t, u_t in enumerate(u):
         i, f, g, o = (u_t + h @ W_rec.T).chunk(4, dim=-1)  # each (B, N)
-        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-        h = torch.sigmoid(o) * torch.tanh(c)
+        if noise is None and rates is None:
+            c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+            h = torch.sigmoid(o) * torch.tanh(c)
+        else:
+            now = rates if noise is None else [(noise[t] & bit).ne(0).to(u.dtype) for bit in (1, 2, 4)]
+            d_c, d_h, dropped = now  # type: ignore[misc]
+            c_new = torch.sigmoid(f) * c + (1 - dropped) * torch.sigmoid(i) * torch.tanh(g)
+            h_new = torch.sigmoid(o) * torch.tanh(c_new)
+            c, h = d_c * c + (1 - d_c) * c_new, d_h * h + (1 - d_h) * h_new
         states.append(h)
     return torch.stack(states), c

@@ -21,11 +21,13 @@ from models.kernels.triton_common import (
     OnChip,
     dot_precision,
     launching,
+    load_gates,
     load_weight,
     multiply_add,
     padded,
     programs,
     sigmoid,
+    store_gates,
     tanh,
     warps,
 )
@@ -34,48 +36,64 @@ ON_CHIP = OnChip(weights=4, units={"tf32": 64, "tf32x3": 32, "ieee": 64})
 
 
 @triton.jit
-def load_gates(gates, at, N, mask):
-    """The four gates of each unit; ``at`` is where gate i stands."""
-    return (
-        tl.load(gates + at, mask=mask, other=0.0),
-        tl.load(gates + at + N, mask=mask, other=0.0),
-        tl.load(gates + at + 2 * N, mask=mask, other=0.0),
-        tl.load(gates + at + 3 * N, mask=mask, other=0.0),
-    )
+def load_rates(rates, NOISE: tl.constexpr):
+    """d_c, d_h and m where they are the same for all units and steps; of noise that is drawn, what is not used."""
+    if NOISE == "expected":
+        return tl.load(rates), tl.load(rates + 1), 1 - tl.load(rates + 2)
+    else:
+        return 0.0, 0.0, 1.0
 
 
 @triton.jit
-def store_gates(gates, at, N, i, f, g, o, mask):
-    tl.store(gates + at, i, mask=mask)
-    tl.store(gates + at + N, f, mask=mask)
-    tl.store(gates + at + 2 * N, g, mask=mask)
-    tl.store(gates + at + 3 * N, o, mask=mask)
+def load_noise(noise, at, mask, expected, like, NOISE: tl.constexpr):
+    """d_c, d_h and m of one step."""
+    if NOISE == "drawn":
+        bits = tl.load(noise + at, mask=mask, other=0)
+        d_c, d_h, dropped = bits & 1, (bits >> 1) & 1, (bits >> 2) & 1
+        return d_c.to(like.dtype), d_h.to(like.dtype), 1 - dropped.to(like.dtype)
+    else:
+        return expected
 
 
 @triton.jit
-def cell_forward(i, f, g, o, c):
-    """Pre-activations and c_{t-1} -> σ(i), σ(f), tanh(g), σ(o), c_t, y_t"""
+def cell_forward(i, f, g, o, c, h, factors, NOISE: tl.constexpr):
+    """Pre-activations, c_{t-1} and y_{t-1} -> σ(i), σ(f), tanh(g), σ(o), c_t, y_t"""
     i, f, g, o = sigmoid(i), sigmoid(f), tanh(g), sigmoid(o)
-    c = f * c + i * g
-    return i, f, g, o, c, o * tanh(c)
+    if NOISE == "none":
+        c = f * c + i * g
+        return i, f, g, o, c, o * tanh(c)
+    else:
+        d_c, d_h, m = factors
+        new_c = f * c + m * (i * g)
+        new_h = o * tanh(new_c)
+        return i, f, g, o, d_c * c + (1 - d_c) * new_c, d_h * h + (1 - d_h) * new_h
 
 
 @triton.jit
-def cell_backward(i, f, g, o, c_before, c, grad_y, grad_c):
-    """Gradients of the pre-activations i, f, g, o and of c_{t-1}, from those of y_t and c_t and the active gates."""
+def cell_backward(i, f, g, o, c_before, c, grad_y, grad_c, factors, NOISE: tl.constexpr):
+    """Gradients of the pre-activations i, f, g, o, of c_{t-1}, and of y_{t-1} past them, from those of y_t and c_t and
+    the active gates."""
+    past_y, past_c = 0.0, 0.0
+    m_i, m_g = i, g
+    if NOISE != "none":
+        d_c, d_h, m = factors
+        m_i, m_g = m * i, m * g
+        c = f * c_before + m_i * g
+        past_y, past_c = d_h * grad_y, d_c * grad_c
+        grad_y, grad_c = grad_y - past_y, grad_c - past_c
     tanh_c = tanh(c)
     grad_c += grad_y * o * (1 - tanh_c * tanh_c)
-    grad_i = grad_c * g * i * (1 - i)
+    grad_i = grad_c * m_g * i * (1 - i)
     grad_f = grad_c * c_before * f * (1 - f)
-    grad_g = grad_c * i * (1 - g * g)
+    grad_g = grad_c * m_i * (1 - g * g)
     grad_o = grad_y * tanh_c * o * (1 - o)
-    return grad_i, grad_f, grad_g, grad_o, grad_c * f
+    return grad_i, grad_f, grad_g, grad_o, grad_c * f + past_c, past_y
 
 
 @triton.jit(do_not_specialize=["T"])
 def lstm_forward_resident(
-    u, W_rec, h0, c0, y, c_last, gates, cells, T, B, N,
-    BLOCK_B: tl.constexpr, BLOCK_N: tl.constexpr, PRECISION: tl.constexpr,
+    u, W_rec, h0, c0, noise, rates, y, c_last, gates, cells, T, B, N,
+    BLOCK_B: tl.constexpr, BLOCK_N: tl.constexpr, PRECISION: tl.constexpr, NOISE: tl.constexpr,
 ):  # fmt: skip
     rows = tl.program_id(0) * BLOCK_B + tl.arange(0, BLOCK_B)[:, None]
     columns = tl.arange(0, BLOCK_N)[None, :]
@@ -89,28 +107,32 @@ def lstm_forward_resident(
     h = tl.load(h0 + at, mask=inside, other=0.0)  # (BLOCK_B, BLOCK_N)
     c = tl.load(c0 + at, mask=inside, other=0.0)
     i, f, g, o = load_gates(u, at_gates, N, inside)
+    expected = load_rates(rates, NOISE)
     for t in range(T):
         u += 4 * B * N
+        factors = load_noise(noise, at, inside, expected, h, NOISE)
         next_i, next_f, next_g, next_o = load_gates(u, at_gates, N, inside & (t + 1 < T))
         i = multiply_add(h, W_i, i, PRECISION, BLOCK_B, BLOCK_N)
         f = multiply_add(h, W_f, f, PRECISION, BLOCK_B, BLOCK_N)
         g = multiply_add(h, W_g, g, PRECISION, BLOCK_B, BLOCK_N)
         o = multiply_add(h, W_o, o, PRECISION, BLOCK_B, BLOCK_N)
-        i, f, g, o, c, h = cell_forward(i, f, g, o, c)
+        i, f, g, o, c, h = cell_forward(i, f, g, o, c, h, factors, NOISE)
         store_gates(gates, at_gates, N, i, f, g, o, inside)
         tl.store(cells + at, c, mask=inside)
         tl.store(y + at, h, mask=inside)
         gates += 4 * B * N
         cells += B * N
         y += B * N
+        if NOISE == "drawn":
+            noise += B * N
         i, f, g, o = next_i, next_f, next_g, next_o
     tl.store(c_last + at, c, mask=inside)
 
 
 @triton.jit(do_not_specialize=["T"])
 def lstm_backward_resident(
-    grad_y, grad_c_last, W_rec, c0, gates, cells, grad_u, grad_h0, grad_c0, T, B, N,
-    BLOCK_B: tl.constexpr, BLOCK_N: tl.constexpr, PRECISION: tl.constexpr,
+    grad_y, grad_c_last, W_rec, c0, gates, cells, noise, rates, grad_u, grad_h0, grad_c0, T, B, N,
+    BLOCK_B: tl.constexpr, BLOCK_N: tl.constexpr, PRECISION: tl.constexpr, NOISE: tl.constexpr,
 ):  # fmt: skip
     rows = tl.program_id(0) * BLOCK_B + tl.arange(0, BLOCK_B)[:, None]
     columns = tl.arange(0, BLOCK_N)[None, :]
@@ -126,6 +148,9 @@ def lstm_backward_resident(
     cells += last
     gates += 4 * last
     grad_u += 4 * last
+    if NOISE == "drawn":
+        noise += last
+    expected = load_rates(rates, NOISE)
     grad = tl.load(grad_y + at, mask=inside, other=0.0)  # of y_t, (BLOCK_B, BLOCK_N)
     grad_c = tl.load(grad_c_last + at, mask=inside, other=0.0)
     c = tl.load(cells + at, mask=inside, other=0.0)
@@ -137,13 +162,18 @@ def lstm_backward_resident(
         grad_y_next = tl.load(grad_y + at, mask=more, other=0.0)
         c_before = tl.load(cells + at, mask=more, other=0.0)
         c_before += tl.load(c0 + at, mask=inside & (t + 1 == T), other=0.0)
-        grad_i, grad_f, grad_g, grad_o, grad_c = cell_backward(i, f, g, o, c_before, c, grad, grad_c)
+        factors = load_noise(noise, at, inside, expected, c, NOISE)
+        grad_i, grad_f, grad_g, grad_o, grad_c, past = cell_backward(
+            i, f, g, o, c_before, c, grad, grad_c, factors, NOISE
+        )
         store_gates(grad_u, at_gates, N, grad_i, grad_f, grad_g, grad_o, inside)
-        grad = multiply_add(grad_i, W_i, grad_y_next, PRECISION, BLOCK_B, BLOCK_N)  # at the last step: of h0
+        grad = multiply_add(grad_i, W_i, grad_y_next + past, PRECISION, BLOCK_B, BLOCK_N)  # at the last step: of h0
         grad = multiply_add(grad_f, W_f, grad, PRECISION, BLOCK_B, BLOCK_N)
         grad = multiply_add(grad_g, W_g, grad, PRECISION, BLOCK_B, BLOCK_N)
         grad = multiply_add(grad_o, W_o, grad, PRECISION, BLOCK_B, BLOCK_N)
         c = c_before
+        if NOISE == "drawn":
+            noise -= B * N
         gates -= 4 * B * N
         grad_u -= 4 * B * N
     tl.store(grad_h0 + at, grad, mask=inside)
@@ -151,14 +181,19 @@ def lstm_backward_resident(
 
 
 @triton.jit
-def lstm_forward_step(product, u_t, c_before, y_t, gates_t, c_t, elements, N, ELEMENTS: tl.constexpr):
+def lstm_forward_step(
+    product, u_t, h_before, c_before, noise_t, rates, y_t, gates_t, c_t, elements, N,
+    ELEMENTS: tl.constexpr, NOISE: tl.constexpr,
+):  # fmt: skip
     at = tl.program_id(0) * ELEMENTS + tl.arange(0, ELEMENTS)
     inside = at < elements
     at_gates = at // N * 4 * N + at % N
     v_i, v_f, v_g, v_o = load_gates(product, at_gates, N, inside)
     u_i, u_f, u_g, u_o = load_gates(u_t, at_gates, N, inside)
     c = tl.load(c_before + at, mask=inside, other=0.0)
-    i, f, g, o, c, y = cell_forward(u_i + v_i, u_f + v_f, u_g + v_g, u_o + v_o, c)
+    h = tl.load(h_before + at, mask=inside, other=0.0) if NOISE != "none" else c
+    factors = load_noise(noise_t, at, inside, load_rates(rates, NOISE), c, NOISE)
+    i, f, g, o, c, y = cell_forward(u_i + v_i, u_f + v_f, u_g + v_g, u_o + v_o, c, h, factors, NOISE)
     store_gates(gates_t, at_gates, N, i, f, g, o, inside)
     tl.store(c_t + at, c, mask=inside)
     tl.store(y_t + at, y, mask=inside)
@@ -166,9 +201,10 @@ def lstm_forward_step(product, u_t, c_before, y_t, gates_t, c_t, elements, N, EL
 
 @triton.jit
 def lstm_backward_step(
-    product, grad_y_t, gates_t, c_before, c_t, grad_c, grad_u_t, elements, N, ELEMENTS: tl.constexpr
-):
-    """``product`` is the gradient of y_t from step t + 1; grad_c goes from c_t's to c_{t-1}'s in place."""
+    product, grad_y_t, gates_t, c_before, c_t, noise_t, rates, grad_c, past, grad_u_t, elements, N,
+    ELEMENTS: tl.constexpr, NOISE: tl.constexpr,
+):  # fmt: skip
+    """``product`` and ``past`` add up to the gradient of y_t from step t + 1; ``past`` and grad_c move on in place."""
     at = tl.program_id(0) * ELEMENTS + tl.arange(0, ELEMENTS)
     inside = at < elements
     at_gates = at // N * 4 * N + at % N
@@ -176,9 +212,21 @@ def lstm_backward_step(
     before, c = tl.load(c_before + at, mask=inside, other=0.0), tl.load(c_t + at, mask=inside, other=0.0)
     grad = tl.load(product + at, mask=inside, other=0.0) + tl.load(grad_y_t + at, mask=inside, other=0.0)
     carried = tl.load(grad_c + at, mask=inside, other=0.0)
-    grad_i, grad_f, grad_g, grad_o, carried = cell_backward(i, f, g, o, before, c, grad, carried)
+    if NOISE != "none":
+        grad += tl.load(past + at, mask=inside, other=0.0)
+    factors = load_noise(noise_t, at, inside, load_rates(rates, NOISE), c, NOISE)
+    grad_i, grad_f, grad_g, grad_o, carried, past_y = cell_backward(
+        i, f, g, o, before, c, grad, carried, factors, NOISE
+    )
+    if NOISE != "none":
+        tl.store(past + at, past_y, mask=inside)
     store_gates(grad_u_t, at_gates, N, grad_i, grad_f, grad_g, grad_o, inside)
     tl.store(grad_c + at, carried, mask=inside)
+
+
+def noise_kind(noise: Tensor | None, rates: Tensor | None) -> str:
+    """Which form of the kernels: without noise, with drawn bits, or with what they are on average."""
+    return "drawn" if noise is not None else "none" if rates is None else "expected"
 
 
 def forward(
@@ -186,11 +234,14 @@ def forward(
     W_rec: Tensor,
     h0: Tensor,
     c0: Tensor,
+    noise: Tensor | None = None,
+    rates: Tensor | None = None,
     *,
     precision: str | None = None,
     resident: bool | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """u: (T, B, 4N), W_rec: (4N, N), h0, c0: (B, N) -> y (T, B, N), last cell (B, N), gates (T, B, 4N), cells (T, B, N)
+    """u: (T, B, 4N), W_rec: (4N, N), h0, c0: (B, N), noise: (T, B, N) or rates: (3,)
+    -> y (T, B, N), last cell (B, N), gates (T, B, 4N), cells (T, B, N)
 
     precision: of the products inside the kernel, ``triton_common.dot_precision``; ``torch.mm`` has its own switch.
     resident: whether the weights stay on chip for the whole sequence; ``None`` decides by size.
@@ -198,18 +249,21 @@ def forward(
     T, (B, N) = len(u), h0.shape
     precision = dot_precision(precision, u.dtype)
     y, cells, gates = u.new_empty(T, B, N), u.new_empty(T, B, N), torch.empty_like(u)
-    c_last = torch.empty_like(c0)
+    c_last, kind = torch.empty_like(c0), noise_kind(noise, rates)
     with launching(u):
         if ON_CHIP.holds(N, u, precision) if resident is None else resident:
             lstm_forward_resident[programs(B, BLOCK_B)](
-                u, W_rec, h0, c0, y, c_last, gates, cells, T, B, N, BLOCK_B, padded(N), precision,
+                u, W_rec, h0, c0, noise, rates, y, c_last, gates, cells, T, B, N, BLOCK_B, padded(N), precision, kind,
                 num_warps=warps(padded(N)), num_stages=1,
             )  # fmt: skip
             return y, c_last, gates, cells
         product, h, c = torch.empty_like(u[0]), h0, c0
         for t in range(T):
             torch.mm(h, W_rec.T, out=product)  # (B, 4N)
-            lstm_forward_step[programs(B * N, ELEMENTS)](product, u[t], c, y[t], gates[t], cells[t], B * N, N, ELEMENTS)
+            noise_t = None if noise is None else noise[t]
+            lstm_forward_step[programs(B * N, ELEMENTS)](
+                product, u[t], h, c, noise_t, rates, y[t], gates[t], cells[t], B * N, N, ELEMENTS, kind
+            )
             h, c = y[t], cells[t]
     return y, c_last.copy_(c), gates, cells
 
@@ -223,6 +277,8 @@ def backward(
     y: Tensor,
     gates: Tensor,
     cells: Tensor,
+    noise: Tensor | None = None,
+    rates: Tensor | None = None,
     *,
     precision: str | None = None,
     resident: bool | None = None,
@@ -234,21 +290,26 @@ def backward(
     T, B, N = y.shape
     precision = dot_precision(precision, y.dtype)
     grad_u, grad_h0, grad_c0 = torch.empty_like(gates), torch.empty_like(h0), torch.empty_like(c0)
+    kind = noise_kind(noise, rates)
     with launching(y):
         if ON_CHIP.holds(N, y, precision) if resident is None else resident:
             lstm_backward_resident[programs(B, BLOCK_B)](
-                grad_y, grad_c, W_rec, c0, gates, cells, grad_u, grad_h0, grad_c0, T, B, N,
-                BLOCK_B, padded(N), precision, num_warps=warps(padded(N)), num_stages=1,
+                grad_y, grad_c, W_rec, c0, gates, cells, noise, rates, grad_u, grad_h0, grad_c0, T, B, N,
+                BLOCK_B, padded(N), precision, kind, num_warps=warps(padded(N)), num_stages=1,
             )  # fmt: skip
         else:
             grad_h0.zero_()  # carries the gradient of y_t from step t + 1 to step t
             grad_c0.copy_(grad_c)  # and that of c_t
+            past = None if kind == "none" else torch.zeros_like(h0)  # and that of y_t past the gates
             for t in reversed(range(T)):
+                noise_t = None if noise is None else noise[t]
                 lstm_backward_step[programs(B * N, ELEMENTS)](
-                    grad_h0, grad_y[t], gates[t], cells[t - 1] if t else c0, cells[t], grad_c0, grad_u[t],
-                    B * N, N, ELEMENTS,
+                    grad_h0, grad_y[t], gates[t], cells[t - 1] if t else c0, cells[t], noise_t, rates, grad_c0, past,
+                    grad_u[t], B * N, N, ELEMENTS, kind,
                 )  # fmt: skip
                 torch.mm(grad_u[t], W_rec, out=grad_h0)
+            if past is not None:
+                grad_h0 += past
     return grad_u, weight_gradient(grad_u, y, h0), grad_h0, grad_c0
 
 
@@ -256,4 +317,5 @@ KERNELS = Kernels(
     ON_CHIP,
     resident=(lstm_forward_resident, lstm_backward_resident),
     elements=(lstm_forward_step, lstm_backward_step),
+    variants=tuple({"NOISE": kind} for kind in ("none", "drawn", "expected")),
 )

@@ -81,7 +81,7 @@ void rnn_backward(const T* grad_y, const T* W_rec, const T* h0, const T* y, T* g
         for (Index b = 0; b < rows; ++b)
             std::memcpy(grad_h0 + (first + b) * N, z + b * ld, std::size_t(N) * sizeof(T));
     });
-    sum_slabs(gradients.data(), ld, grad_W_rec, slabs, N);
+    sum_slabs(gradients.data(), ld, grad_W_rec, slabs, N, N);
 }
 
 }  // namespace durnn

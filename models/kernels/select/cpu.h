@@ -149,9 +149,9 @@ void select_backward(const T* grad_y, const T* h_short, const T* W_s, const T* U
             add_outer<T>(g, ld, N, i, ld, N, count, into_long.data() + slab * N * ld, ld, nothing);
         }
     });
-    sum_slabs(into_selection.data(), ld_both, grad_W_ss, slabs, N);
-    sum_slabs(into_selection.data() + N, ld_both, grad_W_ls, slabs, N);
-    sum_slabs(into_long.data(), ld, grad_W_s, slabs, N);
+    sum_slabs(into_selection.data(), ld_both, grad_W_ss, slabs, N, N);
+    sum_slabs(into_selection.data() + N, ld_both, grad_W_ls, slabs, N, N);
+    sum_slabs(into_long.data(), ld, grad_W_s, slabs, N, N);
     Buffer<T> sum_e(N);
     T* totals[] = {grad_U, grad_b_long, sum_e.data(), grad_b_s};
     for (Index k = 0; k < 4; ++k) sum_samples(sums.data() + k * B * N, totals[k], B, N);

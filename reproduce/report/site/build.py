@@ -59,12 +59,16 @@ def render(content: Content, has_dashboard: bool = False) -> dict[str, bytes]:
         drawing = content.folder.parent / "figures" / f"{name}.svg"
         if EXPERIMENTS[name].kind == "activations" and drawing.exists():
             add(f"figures/{name}.svg", drawing.read_bytes())
+    clip = content.folder.parent / "figures" / f"{pages.CLIP}.svg"
+    if pages.CLIP_PAGE in found:
+        add(f"figures/{clip.name}", clip.read_bytes())
     return dict(sorted(found.items()))
 
 
 def _pages(content: Content, has_dashboard: bool) -> Iterator[Page]:
     yield pages.overview(content, has_dashboard)
     yield from pages.experiments(content)
+    yield from pages.clip_pages(content)
     yield from pages.cells(content)
     yield from pages.claim_pages(content)
     yield pages.bounds(content)

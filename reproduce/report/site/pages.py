@@ -104,6 +104,7 @@ def experiments(content: Content) -> Iterator[Page]:
                 "paper_note": table.note if table else "",
                 "claims": [(n, j) for n, j in content.judged.items() if name in j.claim.figures],
                 "activations": _activations(content, name),
+                "clip": CLIP_PAGE if name == "table3" and _clip_rows(content) else "",
                 "command": f"python reproduce/{name}.py --budget paper --seeds 5",
             },
         )
@@ -166,6 +167,39 @@ def _activations(content: Content, name: str) -> dict[str, Any] | None:
         return {}
     with numbers.open(encoding="utf-8", newline="") as file:
         return {"drawing": f"figures/{name}.svg", "rows": list(csv.DictReader(file))}
+
+
+# One clip, seen by the skeleton systems
+
+CLIP, CLIP_PAGE = "table3-clip", "clip.html"
+
+
+def _clip_rows(content: Content) -> list[dict[str, str]]:
+    """The numbers of the drawing that was made where the trained weights are; empty where there is none."""
+    results = content.folder.parent
+    numbers = results / f"{CLIP}.csv"
+    if not ((results / "figures" / f"{CLIP}.svg").exists() and numbers.exists()):
+        return []
+    with numbers.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def clip_pages(content: Content) -> Iterator[Page]:
+    rows = _clip_rows(content)
+    if rows:
+        table = EXPERIMENTS["table3"]
+        yield Page(
+            CLIP_PAGE,
+            "One clip, seen by the skeleton systems",
+            "clip.html",
+            {
+                "drawing": f"figures/{CLIP}.svg",
+                "clip": rows[0]["clip"],
+                "joints": [(row["which"], row["attention"]) for row in rows if row["of"] == "joint"],
+                "frames": [(row["which"], row["attention"]) for row in rows if row["of"] == "frame"],
+            },
+            ((table.title, experiment_page(table.name)),),
+        )
 
 
 # Cells

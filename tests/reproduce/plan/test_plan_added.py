@@ -9,6 +9,7 @@ from rich.console import Console
 import models
 from reproduce.cli import Arguments, execute
 from reproduce.execute.local import Inline, LocalProcesses
+from reproduce.execute.slots import Slot
 from reproduce.plan import recipe
 from reproduce.plan.added import add
 from reproduce.plan.experiments import EXPERIMENTS
@@ -69,7 +70,7 @@ def test_the_documented_example_fits_the_table_it_is_written_for():
     assert "my-leaky" not in recipe.load("table1").rows
 
 
-@pytest.mark.parametrize("workers", [None, LocalProcesses(1)], ids=["inline", "worker process"])
+@pytest.mark.parametrize("workers", [None, LocalProcesses([Slot("cpu")])], ids=["inline", "worker process"])
 def test_added_row_is_trained_recorded_resumed_and_shown(tmp_path, mine, workers):
     chosen = {"rows": "my-leaky", "cells": "adding-100", "workers": workers}
     code, text = perform("figure2", tmp_path, mine, **chosen)
@@ -100,6 +101,8 @@ def test_changed_code_is_another_run(tmp_path, mine):
         ('{ name = "my-leaky" }', '{ name = "my-leaky", norm = "afer" }', "norm"),
         ('my-leaky = { label = "Leaky integrator (mine)" }', "my-leaky = {}", "has no label"),
         ("my-leaky = { label", "lstm = { label", "a row 'lstm' in recipe adding already"),
+        ("my-leaky = { label", "'../leaky' = { label", "'../leaky' is no name for a row"),
+        ("my-leaky = { label", "'[/b]' = { label", "'[/b]' is no name for a row"),
         ('(mine)"', '(mine)", like = "durn"', "did you mean 'durnn'"),
         ('source = "ours: an example"', 'source = "me"', "must start with"),
         ("[[settings]]", '[[settings]]\nrows = ["lstm"]', "only name the file's own rows"),

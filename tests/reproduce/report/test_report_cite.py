@@ -6,6 +6,7 @@ import pytest
 from record_samples import make_record, seeds
 from site_samples import adding, write_records
 
+from reproduce.plan import recipe
 from reproduce.report.cite import bibtex, cite, main
 from reproduce.report.records import Visit
 
@@ -105,7 +106,6 @@ def test_a_claim():
         ("table1/durnn-1", "does not name a number; write table1/ROW/CELL with one of the cells mnist, pmnist"),
         ("claim/no-vanishin", "there is no claim 'no-vanishin'; did you mean 'no-vanishing'?"),
         ("claim", "write claim/NAME"),
-        ("table3/va-rnn/ntu-cs", "there is nothing to cite: row va-rnn of table3 has no recipe yet"),
         ("table1/irnn/mnist", "there is nothing to cite: no run of table1/irnn/mnist"),
         ("table1/durnn-3/mnist", "there is nothing to cite: no run has ended of table1/durnn-3/mnist"),
         ("table2", "there is nothing to cite: no run of table2 is among the records"),
@@ -118,6 +118,14 @@ def test_what_cannot_be_cited_is_said_in_one_sentence(name, said, tmp_path, caps
     assert said in shown.err
     assert shown.err.count("\n") == 1
     assert shown.out == ""
+
+
+def test_a_row_without_a_recipe_cannot_be_cited(tmp_path, capsys, monkeypatch):
+    whole = recipe.load("table3")
+    fewer = whole.model_copy(update={"rows": {row: spec for row, spec in whole.rows.items() if row != "va-rnn"}})
+    monkeypatch.setattr(recipe, "load", lambda name: fewer)
+    assert main(["table3/va-rnn/ntu-cs", "--records", str(write_records(tmp_path / "records", FIVE))]) == 2
+    assert "there is nothing to cite: row va-rnn of table3 has no recipe yet" in capsys.readouterr().err
 
 
 def test_an_unknown_budget_is_named(tmp_path, capsys):

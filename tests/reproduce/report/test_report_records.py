@@ -1,15 +1,20 @@
 """Records go out and come in whole, or are reported and left alone."""
 
 import contextlib
+import io
 import json
 import os
 
 import jsonschema
 import pytest
 from record_samples import make_record
+from rich.console import Console
+from run_samples import make_place
 
+from reproduce.plan import recipe
+from reproduce.plan.experiments import EXPERIMENTS
 from reproduce.plan.runs import ROOT
-from reproduce.report import estimates, records
+from reproduce.report import estimates, publish, records
 
 
 def damage(path, how):
@@ -110,6 +115,27 @@ def test_hostile_records_are_named_and_the_others_are_read(tmp_path, how):
     assert problem.startswith(f"{bad.name}: ")
     assert "\n" not in problem
     assert len(problem) < 400
+
+
+def test_a_smoke_run_cannot_be_sealed_as_one_of_the_paper(tmp_path):
+    path = records.write(make_record(budget="smoke"), tmp_path)
+    data = json.loads(path.read_text()) | {"budget": "paper"}
+    path.write_text(json.dumps(data | {"seal": records.seal(data)}))
+    assert not records.is_current(records.read(path), recipe.load("table1")), "it would decide something"
+    data["settings"] = make_record(budget="paper").settings.explicit()
+    path.write_text(json.dumps(data | {"seal": records.seal(data)}))
+    with pytest.raises(ValueError, match="its id is not that of its content"):
+        records.read(path)
+
+
+def test_markup_in_records_is_text(tmp_path):
+    place, console = make_place(tmp_path), Console(file=io.StringIO(), width=100)
+    records.write(make_record(partial="[/b]", command="[/b]", commit="[/b]"), place.records)
+    (place.records / "newer.json").write_text('{"format": "[/b]"}')
+    publish.report(EXPERIMENTS["table1"], place, console)
+    said = console.file.getvalue()
+    assert "skipped record: newer.json: has format '[/b]'" in said
+    assert said.count("[/b]") > 1, "what part of the data it is stands nowhere"
 
 
 def test_endless_nesting_and_a_pipe_are_named(tmp_path):

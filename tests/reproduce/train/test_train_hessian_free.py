@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from run_samples import make_place, make_run, make_settings
+from run_samples import make_place, make_run, make_settings, outcome_of
 from test_train_parts import limited
 
 import models
@@ -203,8 +203,6 @@ PARTS = {
 
 def test_a_stop_leaves_no_trace(tmp_path):
     """The damping and the start of conjugate gradients are saved with the weights."""
-    from test_train_loop import outcome_of
-
     whole = train(make_run(**PARTS), make_place(tmp_path / "whole"))
     assert whole.status == "completed"
     place = make_place(tmp_path / "stopped")

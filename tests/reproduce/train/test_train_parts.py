@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from run_samples import make_place, make_run, make_settings
+from run_samples import make_place, make_run, make_settings, outcome_of
 
 import models
 import tasks
@@ -186,6 +186,8 @@ def rates(part, steps, lr=1.0, updates=100, epoch=10):
 def test_rates_of_schedules_without_memory():
     assert rates({"name": "step", "factor": 0.1, "every": 20}, [0, 19, 20, 40]) == pytest.approx([1, 1, 0.1, 0.01])
     assert rates({"name": "step", "factor": 0.5, "every_epochs": 2}, [19, 20, 45]) == pytest.approx([1, 0.5, 0.25])
+    late = {"name": "step", "factor": 0.5, "every_epochs": 1, "after_epochs": 2}
+    assert rates(late, [0, 29, 30, 39, 40]) == pytest.approx([1, 1, 0.5, 0.5, 0.25])
     assert rates({"name": "cosine"}, [0, 50, 100]) == pytest.approx([1, 0.5, 0])
     assert rates({"name": "cosine", "min_lr": 0.2}, [50, 100, 200]) == pytest.approx([0.6, 0.2, 0.2])
     assert rates({"name": "constant", "warmup": 4}, [0, 1, 3, 4, 9]) == pytest.approx([0.25, 0.5, 1, 1, 1])
@@ -203,7 +205,34 @@ def test_plateau(reload, halve):
     other = schedules.build(Schedule(**part), 1.0, 100, 1)
     other.restore(schedule.state())
     assert other.rate(0) == schedule.rate(0) == 0.5 ** len(expected)
-    assert schedule.finished == (0.5 ** len(expected) < 0.2)
+    assert schedule.finished == ("minimum-rate" if 0.5 ** len(expected) < 0.2 else None)
+
+
+def test_plateau_rests_after_a_decay_and_ends_without_improvement():
+    """As Keras' ReduceLROnPlateau and EarlyStopping with patience 2, cooldown 3 and patience 9."""
+    part = {"name": "plateau", "factor": 0.1, "patience": 2, "min_lr": 0.0, "cooldown": 3, "stop": 9}
+    schedule = schedules.build(Schedule(**part), 1.0, 100, 1)
+    decays, ended = [], []
+    for number, is_best in enumerate([True, *[False] * 3, True, *[False] * 9]):
+        decays += [number] if schedule.judge(is_best) else []
+        ended.append(schedule.finished)
+        other = schedules.build(Schedule(**part), 1.0, 100, 1)
+        other.restore(schedule.state())
+        schedule = other
+    # decay at 2; 3 to 5 rest; 6 and 7 count: decay; 8 to 10 rest; 11 and 12 count: decay; 13 is the ninth in a row
+    assert decays == [2, 7, 12]
+    assert ended == [None] * 13 + ["no-improvement"]
+    for option in ("cooldown", "stop", "patience"):
+        with pytest.raises(ValueError, match=f"{option}=-1 must not be negative"):
+            schedules.build(Schedule(**part | {option: -1}), 1.0, 100, 1)
+
+
+def test_a_training_without_improvement_ends_and_says_so(tmp_path):
+    schedule = {"name": "plateau", "factor": 1.0, "patience": 5, "min_lr": 0.0, "stop": 2}
+    run = make_run(schedule=schedule, evaluation={"every": 1}, optimiser={"lr": 1e-30})
+    outcome = train(run, make_place(tmp_path))
+    assert (outcome.status, outcome.ended) == ("completed", "no-improvement")
+    assert outcome.record.curve[-1].step == 3
 
 
 def test_plateau_reloads_only_if_asked():
@@ -254,11 +283,9 @@ def test_stages_freeze_what_they_say():
 
 
 def test_stages_survive_a_stop(tmp_path):
-    from test_train_loop import outcome_of
-
     whole = train(make_run(**STAGED), make_place(tmp_path / "whole"))
     place = make_place(tmp_path / "stopped")
-    for limit in (5, 14, 25):
+    for limit in (5, 10, 14, 18, 25):  # also where a stage ends
         training = limited(limit)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Training, "update", training)

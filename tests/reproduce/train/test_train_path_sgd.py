@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 import torch
-from run_samples import make_place, make_run, make_settings
+from run_samples import make_place, make_run, make_settings, outcome_of
 from test_train_parts import limited
 
 import models
@@ -173,8 +173,6 @@ PARTS = {
 
 
 def test_a_stop_between_two_refreshes_leaves_no_trace(tmp_path):
-    from test_train_loop import outcome_of
-
     whole = train(make_run(**PARTS), make_place(tmp_path / "whole"))
     assert whole.record.curve[-1].valid < whole.record.curve[0].valid
     place = make_place(tmp_path / "stopped")

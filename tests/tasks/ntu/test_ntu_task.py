@@ -178,6 +178,7 @@ def test_options_are_declared_once_for_all_four() -> None:
         "validation_seed": 0,
         "test_samplings": 1,
         "frames": "sampled",
+        "window": 8,
         "features": "coordinates",
         "rotation": 0.0,
     }

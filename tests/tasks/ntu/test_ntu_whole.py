@@ -1,4 +1,4 @@
-"""Whole clips: every frame that shows somebody, padding, and the mask that tells them apart."""
+"""Whole clips and windows of them: every frame that shows somebody, padding, and the mask that tells them apart."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tasks
+from tasks import rng
 from tasks.ntu.clip import Clip
 from tasks.ntu.features import joint_line_distances
 from tasks.ntu.names import CROSS_SUBJECT_TRAINING, usable_names
 from tasks.ntu.readers import text
-from tasks.ntu.sampling import whole_clips
+from tasks.ntu.sampling import one_of_each_window, whole_clips
 from tasks.ntu.task import SkeletonClips
 
 
@@ -57,6 +58,43 @@ def test_empty_frames_go_to_the_end(shown: list[list[bool]], most: int, gap: int
         assert not x[len(expected) :, column].any()
 
 
+@settings(deadline=None, derandomize=True)
+@given(
+    st.lists(st.lists(st.booleans(), min_size=1, max_size=20), min_size=1, max_size=5),
+    st.integers(1, 9),
+    st.integers(1, 6),
+    st.booleans(),
+)
+def test_of_each_window_one_frame_is_kept(shown: list[list[bool]], window: int, most: int, drawn: bool) -> None:
+    lengths = np.array([len(clip) for clip in shown])
+    starts = np.cumsum(lengths) - lengths
+    there = np.concatenate([np.array(clip) for clip in shown])
+    frames = (there * (1.0 + np.arange(len(there))))[:, None].astype(np.float32)  # a frame holds its number, from 1
+    generator = rng.generator("test") if drawn else None
+    x, mask = one_of_each_window(frames, starts, lengths, most, window, generator)
+    for column, (start, clip) in enumerate(zip(starts, shown, strict=True)):
+        rows = [int(start) + t + 1 for t, is_there in enumerate(clip) if is_there]
+        windows = [rows[k : k + window] for k in range(0, len(rows), window)][:most]
+        kept = x[mask[:, column], column, 0].astype(int).tolist()
+        assert len(kept) == len(windows)
+        for number, choices in zip(kept, windows, strict=True):
+            assert number in choices if drawn else number == choices[(len(choices) - 1) // 2]
+        assert not x[~mask[:, column], column].any()
+
+
+def test_every_frame_of_a_window_is_drawn_as_often() -> None:
+    clips = 4_000
+    frames = np.tile(np.arange(1, 22, dtype=np.float32)[:, None], (clips, 1))  # windows of 8, 8 and 5
+    lengths = np.full(clips, 21)
+    x, mask = one_of_each_window(frames, np.arange(clips) * 21, lengths, 9, 8, rng.generator("test"))
+    assert mask.all()
+    assert x.shape == (3, clips, 1)
+    for step, (first, width) in enumerate([(1, 8), (9, 8), (17, 5)]):
+        share = np.bincount(x[step, :, 0].astype(int), minlength=23)[first : first + width] / clips
+        np.testing.assert_allclose(share, 1 / width, atol=0.02)
+        assert share.sum() == 1.0
+
+
 def files(folder: Path, clips: dict[str, Clip]) -> Path:
     for name, clip in clips.items():
         (folder / f"{name}.skeleton").write_bytes(text.dump(clip, digits=9))
@@ -95,11 +133,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, st
 
 
 @pytest.mark.parametrize("features", ["coordinates", "joint-line-distances"])
-@pytest.mark.parametrize("length", [300, 40])
-def test_odd_clips(folder: tuple[Path, dict[str, str]], length: int, features: str) -> None:
+@pytest.mark.parametrize(("frames", "length"), [("whole", 300), ("whole", 40), ("windows", 300), ("windows", 4)])
+def test_odd_clips(folder: tuple[Path, dict[str, str]], frames: str, length: int, features: str) -> None:
     source, shown = folder
-    task = tasks.build("ntu-cs", source=source, frames="whole", length=length, features=features)
+    task = tasks.build("ntu-cs", source=source, frames=frames, length=length, features=features)
     assert isinstance(task, SkeletonClips)
+
+    def seen(clip: np.ndarray) -> np.ndarray:
+        clip = clip[clip.any(axis=1)]
+        if frames == "windows":
+            middles = [(k + min(k + 7, len(clip) - 1)) // 2 for k in range(0, len(clip), 8)]
+            clip = clip[middles]
+        return clip[:length]
+
     for split in task.splits:
         x, y, mask = tasks.unpack(next(task.batches(split, task.count(split))))
         assert mask is not None
@@ -113,11 +159,11 @@ def test_odd_clips(folder: tuple[Path, dict[str, str]], length: int, features: s
                 name = task.packed.names[order[column]]
                 clip = task.packed.clip("s-trans", int(order[column])).reshape(-1, 150)
                 if features == "coordinates":
-                    expected = clip[clip.any(axis=1)][:length]
-                    assert real == min(length, sum(map(bool, ODD[shown[name]])))
+                    expected = seen(clip)
+                    people = sum(map(bool, ODD[shown[name]]))
+                    assert real == min(length, people if frames == "whole" else -(-people // 8))
                 else:
-                    actor = clip[:, :75]
-                    expected = joint_line_distances(actor[actor.any(axis=1)][:length])
+                    expected = joint_line_distances(seen(clip[:, :75]))
                 np.testing.assert_array_equal(x[:real, column].numpy(), expected)
         assert x.shape[0] == int(mask.sum(dim=0).max()) <= length
         assert y.shape == (x.shape[1],)
@@ -157,8 +203,9 @@ def test_evaluation_depends_on_neither_seed_nor_epoch(split: str) -> None:
     assert sum(batch[0].shape[1] for batch in one) == task.count(split)
 
 
-def test_training_can_be_entered_anywhere() -> None:
-    task = build()
+@pytest.mark.parametrize("frames", ["whole", "windows"])
+def test_training_can_be_entered_anywhere(frames: str) -> None:
+    task = build(frames=frames)
     whole = list(task.batches("train", 30, seed=2, epoch=1))
     rest = list(task.batches("train", 30, seed=2, epoch=1, start=3))
     for a, b in zip(whole[3:], rest, strict=True):
@@ -181,12 +228,16 @@ def test_fingerprints_and_names() -> None:
         build(),
         build(length=200),
         build(frames="sampled"),
+        build(frames="windows"),
+        build(frames="windows", window=4),
         build(features="joint-line-distances"),
         build(frames="sampled", features="joint-line-distances"),
     ]
     assert len({task.fingerprint for task in variants}) == len(variants)
     assert variants[0].name == "ntu-cs-synthetic[whole clips, 2 performances, seed 0]"
+    assert variants[4].name == "ntu-cs-synthetic[one of 4 frames, 2 performances, seed 0]"
     assert "joint-line-distances" in variants[-1].name
+    assert build(window=4).fingerprint == variants[0].fingerprint  # nothing is taken of windows there
 
 
 @pytest.mark.parametrize("option", ["frames", "features"])
@@ -195,13 +246,14 @@ def test_unknown_choices_are_named(option: str) -> None:
         build(**{option: "wrong"})
 
 
-def test_whole_clips_are_not_sampled_in_the_test() -> None:
-    with pytest.raises(ValueError, match=r"^test_samplings=3 must be 1 if clips are whole"):
-        build(test_samplings=3)
+@pytest.mark.parametrize("frames", ["whole", "windows"])
+def test_they_are_not_sampled_in_the_test(frames: str) -> None:
+    with pytest.raises(ValueError, match=rf"^test_samplings=3 must be 1 if frames are {frames}, not sampled"):
+        build(frames=frames, test_samplings=3)
 
 
 def test_bad_options_are_found_before_any_file_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DURNN_NTU", raising=False)
-    for options in ({"length": 0}, {"frames": "wrong"}, {"rotation": -1.0}, {"preprocessing": "wrong"}):
+    for options in ({"length": 0}, {"window": 0}, {"frames": "wrong"}, {"rotation": -1.0}, {"preprocessing": "wrong"}):
         with pytest.raises(ValueError, match="must be"):
             tasks.build("ntu-cv", **options)

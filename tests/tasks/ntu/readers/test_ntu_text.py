@@ -1,5 +1,7 @@
 """The .skeleton text format: both readers against each other, against the writer, and against damaged files."""
 
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Callable
 
@@ -285,3 +287,23 @@ def test_a_read_only_cache_still_gets_the_fast_reader(
         assert list(folder.iterdir()) == []
     finally:
         native.reader.cache_clear()
+
+
+@pytest.mark.slow
+def test_half_a_cached_library_is_built_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """In processes of their own: mapped as it is, it would kill them."""
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("DURNN_CACHE", str(folder))
+    command = [sys.executable, "-c", "from tasks.ntu.readers import native; print(native.reader() is not None)"]
+
+    def compilations() -> int:
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+        return done.stderr.count("compiling")
+
+    assert compilations() == 1
+    (library,) = folder.rglob("*.so")
+    library.write_bytes(library.read_bytes()[:5000])
+    assert [compilations(), compilations()] == [1, 0]

@@ -1,0 +1,1 @@
+"""Random bits for noise inside a recurrence."""
