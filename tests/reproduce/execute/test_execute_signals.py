@@ -47,9 +47,13 @@ def wait_for(condition, seconds=120):
 
 
 @pytest.fixture(autouse=True)
-def ctrl_c_counts():
-    """Whoever runs the tests may have switched Ctrl-C off for all below."""
-    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGTERM, signal.SIGHUP)}
+def signals_count():
+    """Whoever runs the tests may have switched signals off for all below; one that nobody heeds fails the test."""
+
+    def unheeded(number, _):
+        raise AssertionError(f"{signal.Signals(number).name} was not heeded")
+
+    before = {number: signal.signal(number, unheeded) for number in (signal.SIGTERM, signal.SIGHUP)}
     before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     for number, handler in before.items():
