@@ -100,18 +100,21 @@ class RayCluster:
             for node in nodes:
                 there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
                 task = ray.remote(_probe_on_node()).options(num_cpus=0, max_retries=0, scheduling_strategy=there)
-                asked[task.remote(str(ROOT), [str(mark) for mark in marks], token)] = node["NodeManagerHostname"]
+                asked[task.remote(str(ROOT), [str(mark) for mark in marks], token)] = node
             end = time.monotonic() + PROBE_SECONDS
             while asked and not stop.reason:
                 if time.monotonic() > end:
-                    raise ValueError(f"no answer in {PROBE_SECONDS:.0f} s from node {', '.join(asked.values())}")
+                    silent = ", ".join(node["NodeManagerHostname"] for node in asked.values())
+                    raise ValueError(f"no answer in {PROBE_SECONDS:.0f} s from node {silent}")
                 for answer in ray.wait(list(asked), timeout=LOOK_SECONDS)[0]:
-                    name = asked.pop(answer)
+                    node = asked.pop(answer)
                     try:
                         found = ray.get(answer)
                     except ray.exceptions.RayError as error:
-                        raise ValueError(f"node {name} cannot do anything: {_first_line(error)}") from None
-                    _judge(found, name, place)
+                        if not any(each["Alive"] and each["NodeID"] == node["NodeID"] for each in ray.nodes()):
+                            continue  # it has left the cluster meanwhile
+                        raise ValueError(f"{node['NodeManagerHostname']} does nothing: {_first_line(error)}") from None
+                    _judge(found, node["NodeManagerHostname"], place)
         finally:
             for mark in marks:
                 mark.unlink(missing_ok=True)
