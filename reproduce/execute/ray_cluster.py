@@ -30,7 +30,7 @@ from reproduce.train import lease, provenance
 from reproduce.train.outcome import Outcome, Place, Progress, Stop
 from suite.machine import host_name
 
-PROBE_SECONDS = 120.0
+PROBE_SECONDS = 600.0  # a node that is busy may take minutes to import torch
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent anywhere
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # a cluster of this machine alone stays on its loopback
@@ -49,7 +49,7 @@ class RayCluster:
         device, _, _ = place.device.partition(":")  # Ray shows a task its own GPU alone
         place = replace(place, runs=place.runs.absolute(), records=place.records.absolute(), device=device)
         with self._connected() as ray:
-            self._probe(ray, place)
+            self._probe(ray, place, stop)
             self._work(ray, runs, place, watch, stop)
 
     @contextlib.contextmanager
@@ -81,7 +81,7 @@ class RayCluster:
         finally:
             ray.shutdown()
 
-    def _probe(self, ray: Any, place: Place) -> None:
+    def _probe(self, ray: Any, place: Place, stop: Stop) -> None:
         """Ask each node whether it sees the shared folders, the same code and the same versions; ValueError if not."""
         needs = place.threads, self.gpus
         nodes = [node for node in ray.nodes() if node["Alive"] and _fits(node, *needs)]
@@ -100,12 +100,21 @@ class RayCluster:
             for node in nodes:
                 there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
                 task = ray.remote(_probe_on_node()).options(num_cpus=0, max_retries=0, scheduling_strategy=there)
-                asked[task.remote(str(ROOT), [str(mark) for mark in marks], token)] = node["NodeManagerHostname"]
-            for answer, name in asked.items():
-                try:
-                    _judge(ray.get(answer, timeout=PROBE_SECONDS), name, place)
-                except ray.exceptions.RayError as error:
-                    raise ValueError(f"node {name} does not answer: {_first_line(error)}") from None
+                asked[task.remote(str(ROOT), [str(mark) for mark in marks], token)] = node
+            end = time.monotonic() + PROBE_SECONDS
+            while asked and not stop.reason:
+                if time.monotonic() > end:
+                    silent = ", ".join(node["NodeManagerHostname"] for node in asked.values())
+                    raise ValueError(f"no answer in {PROBE_SECONDS:.0f} s from node {silent}")
+                for answer in ray.wait(list(asked), timeout=LOOK_SECONDS)[0]:
+                    node = asked.pop(answer)
+                    try:
+                        found = ray.get(answer)
+                    except ray.exceptions.RayError as error:
+                        if not any(each["Alive"] and each["NodeID"] == node["NodeID"] for each in ray.nodes()):
+                            continue  # it has left the cluster meanwhile
+                        raise ValueError(f"{node['NodeManagerHostname']} does nothing: {_first_line(error)}") from None
+                    _judge(found, node["NodeManagerHostname"], place)
         finally:
             for mark in marks:
                 mark.unlink(missing_ok=True)

@@ -108,7 +108,7 @@ def start(cluster, folder):
     )
 
 
-def wait_for(condition, driver, seconds=300):
+def wait_for(condition, driver, seconds=900):
     """A bound on a hang, not a measurement."""
     end = time.monotonic() + seconds
     while not (found := condition()):
@@ -152,7 +152,7 @@ def test_six_runs_outlive_a_worker_a_node_and_the_command(tmp_path, cluster):
     assert len(list(done.glob("*.json"))) < 6, "the command was killed too late"
 
     second = start(cluster, folder)
-    said, _ = second.communicate(timeout=600)
+    said, _ = second.communicate(timeout=1800)
     assert second.returncode == 0, said
     found = records.read_all(done)
     assert found.problems == []
@@ -173,7 +173,7 @@ def test_ctrl_c_saves_what_runs_on_the_cluster(tmp_path, cluster):
     driver = start(cluster, tmp_path)
     wait_for(lambda: len(under_way(tmp_path)) == 2, driver)
     driver.send_signal(signal.SIGINT)
-    said, _ = driver.communicate(timeout=120)
+    said, _ = driver.communicate(timeout=600)
     assert driver.returncode == 3, said
     assert "Traceback" not in said
     states = [lease.look(path).state for path in (tmp_path / "runs").iterdir()]
@@ -188,7 +188,7 @@ def test_a_table_on_a_cluster_of_this_machine(tmp_path):
         sys.executable, "reproduce/figure2.py", "--budget", "smoke", "--rows", "rnn-tanh,irnn", "--cells", "adding-100",
         "--runs", f"{tmp_path}/runs", "--results", f"{tmp_path}/results", "--on", "ray", "--allow-uncommitted",
     ]  # fmt: skip
-    said = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=600)
+    said = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=1800)
     assert said.returncode == 0, said.stdout + said.stderr
     assert said.stdout.count("6 of 6 updates") == 2
     found = records.read_all(tmp_path / "results" / "records").good
