@@ -119,19 +119,24 @@ def test_a_second_ctrl_c_while_a_run_is_saved_ends_at_once(tmp_path):
     )
     (tmp_path / "stuck_module.py").write_text(STUCK.format(last=2, mark=str(mark)))
     stuck = run.model_copy(update={"imports": (Import(module="stuck_module", folder=str(tmp_path)),)})
+    over = threading.Event()
     with stopping_on_signals() as stop:
 
         def press_twice():
-            wait_for(lambda: mark.exists() and mark.read_text())
-            os.kill(os.getpid(), signal.SIGINT)
-            wait_for(lambda: stop.reason)
-            os.kill(os.getpid(), signal.SIGINT)
+            wait_for(lambda: over.is_set() or (mark.exists() and mark.read_text()))
+            if not over.is_set():
+                os.kill(os.getpid(), signal.SIGINT)
+                wait_for(lambda: stop.reason)
+                os.kill(os.getpid(), signal.SIGINT)
 
         thread = threading.Thread(target=press_twice)
         thread.start()
-        with pytest.raises(KeyboardInterrupt):
-            workers.do([stuck], place, lambda *_: None, stop)
-        thread.join()
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                workers.do([stuck], place, lambda *_: None, stop)
+        finally:
+            over.set()
+            thread.join()
     assert not os.path.exists(f"/proc/{mark.read_text()}"), "the worker outlived the command"
     folder = run.folder(place.runs)
     assert list(folder.glob("lease-*/step-*.part"))
