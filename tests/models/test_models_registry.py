@@ -282,7 +282,8 @@ def test_autocast_takes_back_its_own_state(name, options):
         _, state = net(x)
         y, _ = net(x.bfloat16(), state)
         assert torch.equal(y, net(x.bfloat16().float(), in_float32(state))[0])
-        assert not torch.equal(y, net(x.bfloat16())[0]), "the state was left out"
+        if name != "feed-forward":  # which reads no state
+            assert not torch.equal(y, net(x.bfloat16())[0]), "the state was left out"
     after, _ = net(x, state)  # also once autocast is over
     assert after.dtype == torch.float32
     assert torch.equal(after, net(x, in_float32(state))[0])
