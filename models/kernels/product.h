@@ -1,6 +1,7 @@
 // A register-blocked product with packed weights, its outer counterpart for gradients, and scratch memory for both.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <initializer_list>
 #include <vector>
@@ -171,13 +172,19 @@ void product(const T* x, Index ldx, Index rows, Packed<T>& weights, T* z, Index 
 template <class T>
 void add_outer(const T* x, Index ldx, Index rows, const T* w, Index ldw, Index columns, Index K, T* z, Index ldz,
                Ahead& ahead) {
+    // Where x does not stay in the cache, it is read once for as many panels of w as do.
+    constexpr Index cached = 1 << 17;  // bytes
+    const Index in_cache = K * rows * Index(sizeof(T)) <= 2 * cached ? 1 : cached / (K * panel<T> * Index(sizeof(T)));
+    const Index tile = std::max(Index(1), in_cache) * panel<T>;
     const Index blocks = blocks_of(rows), panels = (columns + panel<T> - 1) / panel<T>;
     Index calls = panels * blocks;
     const char *from, *to;
-    for (Index n = 0; n < columns; n += panel<T>)
+    for (Index n0 = 0; n0 < columns; n0 += tile)
         for_blocks(rows, blocks, [&](Index r, Index R) {
-            ahead.take(calls--, from, to);
-            dispatch_block<T, 1, true, max_rows>(R, x + r, ldx, w + n, ldw, K, z + r * ldz + n, ldz, from, to);
+            for (Index n = n0; n < std::min(columns, n0 + tile); n += panel<T>) {
+                ahead.take(calls--, from, to);
+                dispatch_block<T, 1, true, max_rows>(R, x + r, ldx, w + n, ldw, K, z + r * ldz + n, ldz, from, to);
+            }
         });
 }
 

@@ -34,6 +34,7 @@ def compare(repository: Repository, commit: str, *options: str) -> tuple[int, st
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_a_slowed_commit_is_flagged_and_an_unchanged_one_is_not(repository: Repository):
     status, output = compare(repository, "slowed", "--launches", "2")
     assert status == 1, output

@@ -55,9 +55,11 @@ def test_backward_in_pieces(name: str, T: int) -> None:
         check(everything(operator.fused, arguments), everything(operator.plain, arguments), 1e-10)
 
 
-def test_large_hidden_size(operator: Operator) -> None:
-    expected = everything(operator.plain, operator.arguments(2, 13, 517))
-    check(everything(operator.fused, operator.arguments(2, 13, 517, torch.float32)), expected, 1e-5)
+@pytest.mark.parametrize(("T", "B", "N"), [(2, 13, 517), (9, 16, 530)])
+def test_large_hidden_size(operator: Operator, T: int, B: int, N: int) -> None:
+    """The second is large enough for weight gradients to be computed in tiles."""
+    expected = everything(operator.plain, operator.arguments(T, B, N))
+    check(everything(operator.fused, operator.arguments(T, B, N, torch.float32)), expected, 1e-5)
 
 
 @pytest.mark.parametrize("name", [name for name in OPERATORS if name != "select"])

@@ -11,8 +11,8 @@ def durnn(seed, **options):
     return models.DuRNN(2, 12, length=L, dtype=torch.float64, seed=seed, **options)
 
 
-def sequence(seed, T=L):
-    return torch.rand(T, 1, 2, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+def sequence(seed, T=L, size=2):
+    return torch.rand(T, 1, size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,9 @@ STACKS = [name for name in models.names() if issubclass(models.registry.ZOO.entr
 def test_jacobian_equals_finite_differences(name):
     # Cut gradients are not derivatives, so DuRNN is compared without its selection.
     options = {"selection": False} if name == "durnn" else {}
-    net, x = models.build(name, 2, 6, length=8, seed=3, dtype=torch.float64, **options), sequence(1, 8)
+    size = 150 if "skeleton" in models.registry.ZOO.entry(name).needs else 2
+    net = models.build(name, size, 6, length=8, seed=3, dtype=torch.float64, **options)
+    x = sequence(1, 8, size)
     of = "h" if "h" in net.state_names else net.state_names[0]
     got = analysis.jacobian(net, x, lag=3, of=of, wrt=of)
     _, state = net(x[:5])

@@ -47,9 +47,13 @@ def wait_for(condition, seconds=120):
 
 
 @pytest.fixture(autouse=True)
-def ctrl_c_counts():
-    """Whoever runs the tests may have switched Ctrl-C off for all below."""
-    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGTERM, signal.SIGHUP)}
+def signals_count():
+    """Whoever runs the tests may have switched signals off for all below; one that nobody heeds fails the test."""
+
+    def unheeded(number, _):
+        raise AssertionError(f"{signal.Signals(number).name} was not heeded")
+
+    before = {number: signal.signal(number, unheeded) for number in (signal.SIGTERM, signal.SIGHUP)}
     before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     for number, handler in before.items():
@@ -115,19 +119,24 @@ def test_a_second_ctrl_c_while_a_run_is_saved_ends_at_once(tmp_path):
     )
     (tmp_path / "stuck_module.py").write_text(STUCK.format(last=2, mark=str(mark)))
     stuck = run.model_copy(update={"imports": (Import(module="stuck_module", folder=str(tmp_path)),)})
+    over = threading.Event()
     with stopping_on_signals() as stop:
 
         def press_twice():
-            wait_for(lambda: mark.exists() and mark.read_text())
-            os.kill(os.getpid(), signal.SIGINT)
-            wait_for(lambda: stop.reason)
-            os.kill(os.getpid(), signal.SIGINT)
+            wait_for(lambda: over.is_set() or (mark.exists() and mark.read_text()))
+            if not over.is_set():
+                os.kill(os.getpid(), signal.SIGINT)
+                wait_for(lambda: stop.reason)
+                os.kill(os.getpid(), signal.SIGINT)
 
         thread = threading.Thread(target=press_twice)
         thread.start()
-        with pytest.raises(KeyboardInterrupt):
-            workers.do([stuck], place, lambda *_: None, stop)
-        thread.join()
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                workers.do([stuck], place, lambda *_: None, stop)
+        finally:
+            over.set()
+            thread.join()
     assert not os.path.exists(f"/proc/{mark.read_text()}"), "the worker outlived the command"
     folder = run.folder(place.runs)
     assert list(folder.glob("lease-*/step-*.part"))
