@@ -26,6 +26,7 @@ HERE = Path(__file__).parent
 ENVIRONMENT = os.environ | {
     "PYTHONPATH": os.pathsep.join([str(ROOT), str(HERE), str(HERE.parent)]), "OMP_NUM_THREADS": "1",
     "RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "DURNN_LEASE_SECONDS": "20",
+    "RAY_worker_niceness": "0",  # else Ray's workers come after everybody else on a busy machine
 }  # fmt: skip
 
 
