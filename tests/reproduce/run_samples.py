@@ -87,3 +87,23 @@ class Carrying(tasks.Task):
 
     def picture(self, path):
         raise NotImplementedError
+
+
+class Walking(Carrying):
+    """Skeletons of two people; with ``whole``, clips of different lengths under a mask."""
+
+    kind, input_kind, metric = "classify-last", "dense", "accuracy_percent"
+    input_size, output_size = 150, 5
+    carries_state = False
+
+    def __init__(self, whole=False):
+        self.masked = whole
+        self.name = "walking-whole" if whole else "walking"
+
+    def _batches(self, split, batch_size, seed, epoch, start):
+        for number in range(start, 6):
+            generator = torch.Generator().manual_seed(1000 * epoch + 10 * number + len(split))
+            x = torch.randn(self.length, batch_size, self.input_size, generator=generator)
+            lengths = torch.randint(1, self.length + 1, (batch_size,), generator=generator)
+            y = torch.randint(0, self.output_size, (batch_size,), generator=generator)
+            yield (x, y, torch.arange(self.length).unsqueeze(1) < lengths) if self.masked else (x, y)

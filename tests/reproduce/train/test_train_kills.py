@@ -6,7 +6,7 @@ import random
 import signal
 
 import pytest
-from run_samples import Carrying, make_place, make_run, outcome_of
+from run_samples import Carrying, Walking, make_place, make_run, outcome_of
 
 import tasks
 from reproduce.plan import recipe
@@ -17,41 +17,56 @@ UPDATES_PER_KILL = 6
 
 
 @pytest.fixture(autouse=True)
-def carrying_task(monkeypatch):
+def small_tasks(monkeypatch):
+    """Undone after each test, so that other tests see the suite's own tasks only."""
     tasks.names()
     monkeypatch.setattr(tasks.registry, "_entries", dict(tasks.registry._entries))
     tasks.register("carrying")(Carrying)
+    tasks.register("walking")(Walking)
+
+
+def resolved(name, row):
+    """The parts of a row at the paper's budget, and its task."""
+    loaded = recipe.load(name)
+    cell = next(iter(loaded.cells))
+    return loaded.resolve(row, cell, "paper")[0], loaded.cells[cell].task
 
 
 def distinct_rows():
-    """The first row of each kind: of model, options other than initial weights, optimiser and input."""
+    """The first row of each kind: of model, options other than initial weights, optimiser, input and readout."""
     found = {}
     for path in sorted(recipe.RECIPES.glob("*.toml")):
-        loaded = recipe.load(path.stem)
-        for row in loaded.rows:
-            settings, _ = loaded.resolve(row, next(iter(loaded.cells)), "paper")
-            options = {name for name in settings.model.options if not name.endswith("_init")}
-            name = settings.input.name if settings.input else None
-            found.setdefault((settings.model.name, *sorted(options), settings.optimiser.name, name), (path.stem, row))
+        for row in recipe.load(path.stem).rows:
+            settings, _ = resolved(path.stem, row)
+            options = sorted(name for name in settings.model.options if not name.endswith("_init"))
+            others = [part and part.name for part in (settings.optimiser, settings.input, settings.readout)]
+            found.setdefault((settings.model.name, *options, *others), (path.stem, row))
     return list(found.values())
 
 
 def small_run(name, row, kills):
-    """The run of a row with few units, on a short task: dense values, or symbols with the state carried on."""
-    loaded = recipe.load(name)
-    settings, _ = loaded.resolve(row, next(iter(loaded.cells)), "paper")
-    parts = settings.explicit()
-    few = {option: 5 for option, value in parts["model"].items() if isinstance(value, int) and value > 30}
-    changes = {key: value for key, value in parts.items() if key in ("optimiser", "clip", "input", "penalties")}
-    changes["model"] = parts["model"] | few | {"hidden_size": 6}
-    changes["data"] = None if settings.input else {"length": 8, "held_out": 40}
-    changes["training"] = {"updates": UPDATES_PER_KILL * kills, "batch_size": 5}
+    """The run of a row with few units, on a short task of its kind: numbers, symbols with the state carried on, or
+    skeletons."""
+    settings, task = resolved(name, row)
+    parts, updates = settings.explicit(), UPDATES_PER_KILL * kills
+    changes = {part: parts.get(part) for part in ("optimiser", "clip", "input", "readout", "penalties", "schedule")}
+    for part in ("model", "input", "readout"):
+        few = {option: 5 for option, value in parts.get(part, {}).items() if type(value) is int and value > 30}
+        changes[part] = (parts[part] | few) if part in parts else None
+    changes["model"] |= {"hidden_size": 6}
+    if settings.schedule and settings.schedule.name == "plateau":
+        changes["schedule"] |= {"patience": 1, "min_lr": 0.0}
+    if settings.stages:
+        each = {"updates": updates // len(settings.stages)}
+        changes["stages"] = [stage | (each if "updates" in stage else {}) for stage in parts["stages"]]
+    changes["training"] = {"updates": updates, "batch_size": 5}
     changes["evaluation"] = {"every": 10}
-    if settings.schedule is None or settings.schedule.name != "plateau":
-        changes["schedule"] = parts.get("schedule")
-    else:
-        changes["schedule"] = parts["schedule"] | {"patience": 1, "min_lr": 0.0}
-    return make_run(task="carrying" if settings.input else "adding", **({"clip": None} | changes))
+    if task.startswith("ntu"):
+        data = {"whole": settings.data.get("frames") == "whole", "length": None, "held_out": None}
+        return make_run(**changes | {"task": "walking", "data": data})
+    if task.startswith("ptb"):
+        return make_run(**changes | {"task": "carrying", "data": None})
+    return make_run(**changes)
 
 
 def live_for(updates, seconds, run, place):
