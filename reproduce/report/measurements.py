@@ -51,12 +51,15 @@ def activation_values(network: Network, x: Tensor) -> dict[str, float]:
 
     ``share_active``: units that are positive in more than half of the steps. ``share_lasting``: those among them whose
     mean step-to-step change is below a tenth of their mean activation. ``roughness``: mean step-to-step change of all
-    units over their mean activation; left out where a layer puts out nothing at all.
+    units over their mean activation; left out where a layer puts out nothing at all. A trace of a single step, of a
+    model without recurrence, has none of these.
     """
     found: dict[str, float] = {}
     seen = network.input(x, None) if network.input else x
     for index, traces in enumerate(network.model.traces(seen), 1):
         for name, values in traces.items():
+            if values.shape[0] == 1:
+                continue
             panel = str(index) if len(traces) == 1 else f"{index}-{name.removesuffix(' half')}"
             change, level = values.diff(dim=0).abs().mean(0), values.abs().mean(0)  # (B, N)
             active = (values > 0).float().mean(0) > 0.5

@@ -107,6 +107,10 @@ def test_a_constant_unit_lasts_and_a_flickering_one_does_not():
     assert values["1/share_lasting"] == 0.25
 
 
+def test_a_single_step_has_no_values(fresh):
+    assert measurements.activation_values(fresh.network, fresh.x[:1]) == {}
+
+
 def test_measurements_are_written_and_read(tmp_path):
     one = Measurement(run="a" * 64, weights_sha256="b" * 64, sequences=3, values={"1/roughness": 0.5})
     path = measurements.write(one, tmp_path)
