@@ -22,7 +22,7 @@ def reader() -> NativeReader | None:
     """The compiled reader, or None (after one warning) where it cannot be built; it returns None for a file that is
     not of the usual form."""
     try:
-        library = native.load("skeleton", [Path(__file__).with_name("skeleton.cpp")], check=_check)
+        library = native.load("skeleton_reader", [Path(__file__).with_name("skeleton.cpp")], check=_check)
     except native.BuildError as error:
         warnings.warn(
             f"the fast .skeleton reader could not be built ({error}); reading line by line, some 20 times slower",
