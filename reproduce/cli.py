@@ -35,7 +35,7 @@ from suite.files import nearest, sha256
 from suite.machine import cores
 
 MOST_SEEDS, MOST_JOBS, MOST_TASKS = 1000, 256, 1000
-SEEDS = {"smoke": 1, "quick": 1, "cpu": 1, "paper": 3}
+SEEDS = {"smoke": 1, "quick": 1, "cpu": 1, "open": 3, "paper": 3}
 
 
 @dataclass
@@ -43,10 +43,12 @@ class Arguments:
     budget: Budget = "quick"
     """smoke: seconds per run, shows that it works. quick: about ten minutes for the whole table or figure on two cores.
     cpu: hours, a reduced schedule or width that is stated in the recipe. paper: the full schedule; only this budget on
-    the paper's data can confirm or deny a number."""
+    the paper's data can confirm or deny a number. open: a training recipe of our own for the same task, model and
+    number of parameters, for the rows that have one."""
 
     seeds: int = 0
-    """How many seeds (0, 1, 2, ...). 0 stands for 3 with the paper budget and for 1 otherwise and for activations."""
+    """How many seeds (0, 1, 2, ...). 0 stands for 3 with the paper budget and the open division, for 1 otherwise and
+    for activations."""
 
     rows: str = ""
     """Only these rows, separated by commas, such as durnn-1,lstm; see --list."""
@@ -178,7 +180,10 @@ def execute(experiment: Experiment, arguments: Arguments, console: Console, work
             return 0
         check_writable(experiment, place)
         if not runs:
-            raise ValueError("nothing can be run: no task of the chosen cells can be had here; see the notes above")
+            why = "no task of the chosen cells can be had here; see the notes above"
+            if not any(recipes.offers(row, cell, arguments.budget) for row in rows for cell in cells):
+                why = f"none of the chosen rows and cells has a recipe for the budget {arguments.budget!r}"
+            raise ValueError(f"nothing can be run: {why}")
         if arguments.on == "slurm":
             submit_array(experiment, arguments, place, console)
             return 0

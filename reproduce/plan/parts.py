@@ -78,6 +78,12 @@ class Clip(Part):
     norm: float | None = Field(default=None, gt=0)
 
 
+class Average(Part):
+    """A running mean of the weights is what is scored and reported; absent: the weights themselves."""
+
+    decay: float = Field(gt=0, lt=1, description="how much of the mean an update keeps, once it is well under way")
+
+
 class Training(Part):
     updates: int = Field(gt=0, description="planned; a schedule may end earlier")
     batch_size: int = Field(gt=0)
@@ -113,6 +119,7 @@ class Settings(Part):
     readout: Readout | None = None
     schedule: Schedule | None = None
     clip: Clip | None = None
+    average: Average | None = None
     penalties: dict[str, float] = Field(default={}, description="weight of each penalty in the loss")
     stages: list[Stage] = []
     code: dict[str, str] = Field(default={}, description="sha256 of each imported module that a row of one's own needs")

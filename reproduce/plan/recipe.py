@@ -13,7 +13,7 @@ import re
 import tomllib
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -22,8 +22,8 @@ from reproduce.plan.parts import Named, Settings, canonical
 from suite.files import nearest
 
 RECIPES = Path(__file__).parent / "recipes"
-BUDGETS = ("smoke", "quick", "cpu", "paper")
-Budget = Literal["smoke", "quick", "cpu", "paper"]
+Budget = Literal["smoke", "quick", "cpu", "open", "paper"]
+BUDGETS: tuple[str, ...] = get_args(Budget)
 SOURCES = ("paper:", "release:", "cited:", "ours:")
 SELECTORS = ("rows", "cells", "budgets")
 OFF = "off"
@@ -59,17 +59,23 @@ class Recipe(BaseModel):
         for kind, name, names in (("row", row, self.rows), ("cell", cell, self.cells), ("budget", budget, BUDGETS)):
             if name not in names:
                 raise ValueError(f"recipe {self.name}: unknown {kind} {name!r}; {nearest(name, names)}")
-        answers = {"rows": {row, self.rows[row].like} - {""}, "cells": {cell}, "budgets": {budget}}
         parts: dict[str, Any] = {}
         sources: dict[str, str] = {}
-        for block in self.settings:
-            if all(_selects(block.get(kind), names) for kind, names in answers.items()):
-                for key in block.keys() - {*SELECTORS, "source"}:
-                    _lay(parts, sources, key, block[key], block["source"])
+        for block in self._blocks(row, cell, budget):
+            for key in block.keys() - {*SELECTORS, "source"}:
+                _lay(parts, sources, key, block[key], block["source"])
         try:
             return Settings(**parts), dict(sorted(sources.items()))
         except ValidationError as error:
             raise ValueError(f"recipe {self.name}: {row}/{cell}/{budget}: {explain(error)}") from None
+
+    def _blocks(self, row: str, cell: str, budget: str) -> list[dict[str, Any]]:
+        answers = {"rows": {row, self.rows[row].like} - {""}, "cells": {cell}, "budgets": {budget}}
+        return [b for b in self.settings if all(_selects(b.get(kind), names) for kind, names in answers.items())]
+
+    def offers(self, row: str, cell: str, budget: str) -> bool:
+        """The open division is for rows that have a training recipe of our own; all other budgets are for all."""
+        return budget != "open" or any("open" in block.get("budgets", ()) for block in self._blocks(row, cell, budget))
 
 
 def _selects(patterns: list[str] | None, names: set[str]) -> bool:

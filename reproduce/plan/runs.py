@@ -86,7 +86,7 @@ def plan(
     runs = []
     for seed in seeds:
         for cell in cells:
-            for row in rows:
+            for row in (row for row in rows if recipe.offers(row, cell, budget)):
                 settings, sources = recipe.resolve(row, cell, budget)
                 key = (cell, canonical(settings.data))
                 if key not in chosen:

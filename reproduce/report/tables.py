@@ -54,7 +54,7 @@ def facts(block: Block) -> list[str]:
     """What holds for every number of a block."""
     found = []
     if block.data == "stand-in":
-        names = sorted({r.task.name for r in block.records})
+        names = sorted({r.task.name.partition("[")[0] for r in block.records})
         found.append(
             f"Generated stand-in data ({', '.join(names)}): these numbers compare with nothing but each other."
         )

@@ -13,6 +13,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from reproduce.report import records
 from reproduce.report.records import Ended, Environment, Record
 from reproduce.train import checkpoint, facts, optimisers, provenance, schedules
 from reproduce.train import lease as leases
+from reproduce.train.average import RunningMean
 from reproduce.train.evaluation import evaluate, on_device, reestimate_statistics
 from reproduce.train.lease import Lease, LeaseLostError
 from reproduce.train.network import Network, Objective, all_finite, observed_backend
@@ -184,6 +186,8 @@ class Training:
         plan = run.settings.training
         epoch = self.task.batches_per_epoch("train", plan.batch_size)
         self.schedule = schedules.build(run.settings.schedule, run.settings.optimiser.lr, plan.updates, epoch)
+        average = run.settings.average
+        self.average = RunningMean(average, self.network) if average else None
         self.step = self.epoch = self.position = 0
         self.carry: State | None = None
         self.curve: list[dict[str, Any]] = []
@@ -215,6 +219,8 @@ class Training:
             self.optimiser.step()
         self.step += 1
         self._constrain()
+        if self.average:
+            self.average.update(self.step)
         self.carry = objective.state if self.task.carries_state else None
         if self.backend is None and objective.outputs is not None:
             self.backend = observed_backend(objective.outputs)
@@ -297,9 +303,19 @@ class Training:
     def evaluate(self) -> None:
         """Score the validation split, keep the weights if they are the best so far, let the schedule judge."""
         self.check_losses()
-        s, size = self.settings.evaluation, self.settings.training.batch_size
         if not all_finite(self.network):
             raise DivergenceError(self.step)
+        with self.average.in_place() if self.average else nullcontext():
+            is_best = self._score()
+        if is_best and self.schedule.reloads:
+            state = optimisers.tensors_of(self.optimiser)
+            self.best_tensors |= {f"optimiser/{k}": v.clone() for k, v in state.items()}
+        if self.schedule.judge(is_best) and self.schedule.reloads:
+            self._load(self.best_tensors)
+
+    def _score(self) -> bool:
+        """The next point of the curve, from the weights as they stand; whether it is the best so far."""
+        s, size = self.settings.evaluation, self.settings.training.batch_size
         reestimate_statistics(self.network, self.task, size, s.statistics_batches or 0, self.device)
         value = evaluate(self.network, self.task, "valid", size, s.valid_samples or 0, self.device)
         train_loss = self.loss_sum / self.loss_count if self.loss_count else None
@@ -312,11 +328,7 @@ class Training:
         if is_best:
             self.best, self.best_step = value, self.step
             self.best_tensors = {f"network/{k}": v.clone() for k, v in self.network.state_dict().items()}
-            if self.schedule.reloads:
-                state = optimisers.tensors_of(self.optimiser)
-                self.best_tensors |= {f"optimiser/{k}": v.clone() for k, v in state.items()}
-        if self.schedule.judge(is_best) and self.schedule.reloads:
-            self._load(self.best_tensors)
+        return is_best
 
     def test(self) -> float:
         """The metric of the best weights on the test split; their BatchNorm statistics were saved with them."""
@@ -348,6 +360,8 @@ class Training:
         named = {f"network/{k}": v for k, v in self.network.state_dict().items()}
         named |= {f"optimiser/{k}": v for k, v in optimisers.tensors_of(self.optimiser).items()}
         named |= {f"best/{k}": v for k, v in self.best_tensors.items()}
+        if self.average:
+            named |= {f"average/{k}": v for k, v in self.average.means.items()}
         named |= {f"carry/{k}": v for k, v in state_tensors(self.carry).items()}
         named["rng/cpu"] = torch.get_rng_state()
         if self.device.startswith("cuda"):
@@ -368,6 +382,8 @@ class Training:
         self._enter_stage(self._stage_at(max(0, self.step - 1)))  # whose optimiser was saved; the next update may go on
         self._load(tensors)
         self.best_tensors = {k: v.to(self.device) for k, v in _under("best/", tensors).items()}
+        if self.average:
+            self.average.restore(_under("average/", tensors))
         self.carry = state_from_tensors({k: v.to(self.device) for k, v in _under("carry/", tensors).items()})
         self.schedule.restore(meta["schedule"])
         torch.set_rng_state(tensors["rng/cpu"])

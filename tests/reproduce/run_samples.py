@@ -7,7 +7,8 @@ import torch
 import tasks
 from reproduce.plan.parts import Settings
 from reproduce.plan.runs import Run
-from reproduce.train.outcome import Place
+from reproduce.train.loop import Training
+from reproduce.train.outcome import Place, Stop
 
 PARTS = {
     "model": {"name": "durnn", "hidden_size": 6, "num_layers": 2, "norm": "after", "dropout": 0.2},
@@ -107,3 +108,25 @@ class Walking(Carrying):
             lengths = torch.randint(1, self.length + 1, (batch_size,), generator=generator)
             y = torch.randint(0, self.output_size, (batch_size,), generator=generator)
             yield (x, y, torch.arange(self.length).unsqueeze(1) < lengths) if self.masked else (x, y)
+
+
+class StopAt(Stop):
+    """Asks to stop at the given update."""
+
+    def __init__(self, monkeypatch, limit):
+        self.step, original = 0, Training.update
+
+        def update(training):
+            original(training)
+            self.step = training.step
+
+        monkeypatch.setattr(Training, "update", update)
+        self.limit = limit
+
+    @property
+    def reason(self):
+        return "interrupted" if self.step >= self.limit else None
+
+    @reason.setter
+    def reason(self, value):
+        pass

@@ -10,6 +10,7 @@ import models
 import tasks
 from reproduce.plan import paper, recipe
 from reproduce.plan.recipe import BUDGETS, SOURCES
+from reproduce.plan.runs import plan
 from reproduce.train.network import Network, count_parameters
 
 FILES = sorted(path.stem for path in recipe.RECIPES.glob("*.toml"))
@@ -162,3 +163,23 @@ def test_unknown_names_name_the_nearest():
         recipe.load("tabel1")
     with pytest.raises(ValueError, match="did you mean 'durnn-1'"):
         recipe.load("table1").resolve("durn-1", "mnist", "paper")
+
+
+def test_the_open_division_is_for_rows_with_a_recipe_of_our_own(tmp_path):
+    own = """
+[[settings]]
+source = "ours: a test"
+rows = ["durnn"]
+cells = ["adding-500"]
+budgets = ["open"]
+average = { decay = 0.99 }
+"""
+    text = (recipe.RECIPES / "adding.toml").read_text(encoding="utf-8") + own
+    found = load(tmp_path, text)
+    offered = [(row, cell) for row in found.rows for cell in found.cells if found.offers(row, cell, "open")]
+    assert offered == [("durnn", "adding-500")]
+    assert all(found.offers("lstm", "adding-100", budget) for budget in BUDGETS if budget != "open")
+    assert found.resolve("durnn", "adding-500", "open")[0].average.decay == 0.99
+    assert found.resolve("durnn", "adding-500", "paper")[0].average is None
+    runs, _ = plan(found, ["lstm", "durnn"], ["adding-100", "adding-500"], [0, 1], "open")
+    assert [(run.row, run.cell, run.seed) for run in runs] == [("durnn", "adding-500", 0), ("durnn", "adding-500", 1)]

@@ -4,11 +4,10 @@ import copy
 
 import pytest
 import torch
-from run_samples import make_place, make_run
+from run_samples import StopAt, make_place, make_run
 
 from reproduce.train.evaluation import norms_of, reestimate_statistics
 from reproduce.train.loop import Training, train
-from reproduce.train.outcome import Stop
 
 OPTIONS = {
     "zoneout": {"zoneout": [0.3, 0.2]},
@@ -23,28 +22,6 @@ OPTIONS = {
 def changes(kind, updates=24):
     model = {"name": "lstm", "hidden_size": 6, "num_layers": 2} | OPTIONS[kind]
     return {"model": model, "training": {"updates": updates}, "evaluation": {"every": 8}}
-
-
-class StopAt(Stop):
-    """Asks to stop at the given update."""
-
-    def __init__(self, monkeypatch, limit):
-        self.step, original = 0, Training.update
-
-        def update(training):
-            original(training)
-            self.step = training.step
-
-        monkeypatch.setattr(Training, "update", update)
-        self.limit = limit
-
-    @property
-    def reason(self):
-        return "interrupted" if self.step >= self.limit else None
-
-    @reason.setter
-    def reason(self, value):
-        pass
 
 
 @pytest.mark.parametrize("backend", ["reference", "auto"])
