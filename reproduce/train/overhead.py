@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 import tyro
+from torch import Tensor
 
 from models.kernels.timing import Times, repeated
 from reproduce.plan import runs
@@ -81,7 +82,7 @@ class Overhead:
 
 
 def parts_of(training: Training) -> dict[str, Callable[[], object]]:
-    """An update, and its parts to be timed by themselves; in this order, so that the projection finds moved weights."""
+    """An update, and its parts to be timed by themselves."""
     network, settings = training.network, training.settings
     x, y, mask = training._next_batch()
     seen = network.input(x, mask) if network.input else x
@@ -120,15 +121,37 @@ def parts_of(training: Training) -> dict[str, Callable[[], object]]:
     }
 
 
+def before_projection(training: Training) -> Callable[[], None]:
+    """Sets the weights to what an update leaves to the projection, so that it has as much to do as in a run."""
+    parameters = list(training.network.parameters())
+    kept: list[Tensor] = []
+    project = training._constrain
+
+    def keep() -> None:
+        kept.extend(parameter.detach().clone() for parameter in parameters)
+        project()
+
+    training._constrain = keep  # type: ignore[method-assign]
+    training.update()
+    training._constrain = project  # type: ignore[method-assign]
+
+    def restore() -> None:
+        with torch.no_grad():
+            for parameter, value in zip(parameters, kept, strict=True):
+                parameter.copy_(value)
+
+    return restore
+
+
 def measure_run(name: str, threads: int, before: int = BEFORE, limit: float = 20.0) -> Overhead:
-    """In this process, which is left flushing subnormals no longer than it takes."""
+    """In this process."""
     experiment, cell, row = MEASURED[name]
     (run,), _notes = runs.plan(EXPERIMENTS[experiment].load_recipe(), [row], [cell], [0], "paper")
     with provenance.prepared_process(threads):
         training = Training(run)
         for _ in range(before):
             training.update()
-        times = repeated(parts_of(training), repetition=1.0, limit=limit)
+        times = repeated(parts_of(training), before_projection(training), repetition=1.0, limit=limit)
         training.network.zero_grad()
         started = time.perf_counter()
         training.evaluate()

@@ -57,7 +57,7 @@ def test_no_speed_while_numerics_are_red(error: float, monkeypatch: pytest.Monke
     assert speed.raw is None
     lines = list(tables.report_lines(speed))
     assert any("Numerics are red" in line for line in lines)
-    assert not any("×" in line or "GFLOP" in line for line in lines[: lines.index("")] + lines[-4:-2])
+    assert not any("×" in line or "GFLOP" in line for line in lines)
 
 
 def test_a_red_measurement_is_not_saved(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -60,3 +60,26 @@ def test_every_part_runs_and_only_update_optimiser_and_projection_move_weights()
         moved = not all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
         assert moved == (name in ("update", "optimiser")) or name == "projection", name
         assert training.step == step + (name == "update")
+
+
+def test_the_projection_finds_the_weights_of_an_update_every_time() -> None:
+    training = Training(make_run(), backend="reference")
+    seen: list[list[torch.Tensor]] = []
+    project = training.network.constrain_
+
+    def watch() -> None:
+        seen.append([parameter.detach().clone() for parameter in training.network.parameters()])
+        project()
+
+    training.network.constrain_ = watch
+    restore = overhead.before_projection(training)
+    for _ in range(2):
+        restore()
+        training._constrain()
+    assert len(seen) == 3  # one of them in the update
+    for later in seen[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(seen[0], later, strict=True))
+    step = training.step
+    training.update()
+    assert training.step == step + 1
+    assert len(seen) == 4
