@@ -10,7 +10,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -44,6 +44,21 @@ def flops(name: str, shape: Shape) -> float:
     gates = {"lstm": 4, "gru": 3}.get(name.lower().removeprefix("nn."), 1)
     products = products_per_step(name) * shape.N * shape.N + 2 * gates * shape.N * shape.input_size
     return 2.0 * shape.T * shape.B * products
+
+
+def interleaved(steps: Mapping[str, Callable[[], object]], seconds: float = 3.0, least: int = 3) -> dict[str, float]:
+    """Best time of each function, run in turns, so that whatever else the machine does meets all of them."""
+    for step in steps.values():
+        step()
+    best = dict.fromkeys(steps, float("inf"))
+    started, rounds = time.perf_counter(), 0
+    while rounds < least or time.perf_counter() - started < seconds:
+        for name, step in steps.items():
+            before = time.perf_counter()
+            step()
+            best[name] = min(best[name], time.perf_counter() - before)
+        rounds += 1
+    return best
 
 
 def sgemm(device: str = "cpu", size: int = 2048) -> tuple[Callable[[], None], float]:
