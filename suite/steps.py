@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 TORCH_NN: dict[str, Callable[[int, int], nn.Module]] = {
     "nn.LSTM": nn.LSTM,
+    "nn.GRU": nn.GRU,
     "nn.RNN": lambda inputs, N: nn.RNN(inputs, N, nonlinearity="relu"),
 }
 
@@ -98,17 +99,26 @@ class Training:
         return loss
 
     def synchronise(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize()
+        synchronise(self.device)
 
 
-def bare_step(net: nn.Module, shape: Shape, last_step: bool = False) -> Callable[[], None]:
+def synchronise(device: torch.device | str) -> None:
+    """Wait until what was asked of a device is done."""
+    if torch.device(device).type == "cuda":
+        torch.cuda.synchronize()
+
+
+def bare_step(
+    net: nn.Module, shape: Shape, last_step: bool = False, device: torch.device | str = "cpu"
+) -> Callable[[], None]:
     """Forward and backward alone, of the sum of all outputs or of the last: what the recurrences answer for."""
-    x, _generator = inputs(shape)
+    x = inputs(shape)[0].to(device)
+    net.to(device)
 
     def step() -> None:
         net.zero_grad()
         y = net(x)[0]
         (y[-1] if last_step else y).sum().backward()
+        synchronise(device)
 
     return step

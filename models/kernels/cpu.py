@@ -31,8 +31,9 @@ SMALL = 1 << 18
 
 HERE = Path(__file__).parent
 FLAGS = (*native.FLAGS, "-fno-math-errno", "-fno-trapping-math", "-fvisibility=hidden", "-pthread")
-FLAG_SETS = ((*FLAGS, "-march=native"), FLAGS)
-"""Tried in this order."""
+_MARCH = os.environ.get("DURNN_MARCH")
+FLAG_SETS = ((*FLAGS, f"-march={_MARCH}"),) if _MARCH else ((*FLAGS, "-march=native"), FLAGS)
+"""Tried in this order. ``$DURNN_MARCH`` names another machine to compile for than this one."""
 
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-10}
 """Of the self-check, absolute and relative."""

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -22,14 +22,16 @@ from suite.machine import memory_bytes
 from suite.shapes import TINY, Shape
 
 
-def network(name: str, shape: Shape, backend: str = "auto") -> nn.Module:
+def network(name: str, shape: Shape, backend: str = "auto", **options: Any) -> nn.Module:
     """A model of the zoo, or of torch.nn if the name starts with ``nn.``."""
-    return steps.build(models, name, shape, backend=backend, seed=0)
+    return steps.build(models, name, shape, backend=backend, seed=0, **options)
 
 
-def train_step(name: str, shape: Shape, backend: str = "auto", last_step: bool = False) -> Callable[[], None]:
+def train_step(
+    name: str, shape: Shape, backend: str = "auto", last_step: bool = False, device: str = "cpu", **options: Any
+) -> Callable[[], None]:
     """``last_step``: the loss looks at the last output only, as in adding, MNIST and NTU."""
-    return steps.bare_step(network(name, shape, backend), shape, last_step)
+    return steps.bare_step(network(name, shape, backend, **options), shape, last_step, device)
 
 
 def products_per_step(name: str) -> int:
@@ -59,10 +61,28 @@ def interleaved(steps: Mapping[str, Callable[[], object]], seconds: float = 3.0,
     return best
 
 
-def sgemm_peak(size: int = 2048) -> float:
-    """Floating-point operations per second of a large square product, the best of ten."""
-    a, b = torch.randn(size, size), torch.randn(size, size)
-    return 2.0 * size**3 / interleaved({"mm": lambda: a @ b}, seconds=0, least=10)["mm"]
+def sgemm(device: str = "cpu", size: int = 2048) -> tuple[Callable[[], None], float]:
+    """A large square product in float32, and its floating-point operations."""
+    a, b = torch.randn(size, size, device=device), torch.randn(size, size, device=device)
+    result = torch.empty_like(a)
+
+    def multiply() -> None:
+        torch.mm(a, b, out=result)
+        steps.synchronise(device)
+
+    return multiply, 2.0 * size**3
+
+
+def stream(device: str = "cpu", count: int = 1 << 26) -> tuple[Callable[[], None], float]:
+    """STREAM's triad c = a + 3 b on float32 arrays that no cache holds, and the bytes it reads and writes."""
+    a, b = torch.ones(count, device=device), torch.ones(count, device=device)
+    result = torch.ones_like(a)
+
+    def triad() -> None:
+        torch.add(a, b, alpha=3.0, out=result)
+        steps.synchronise(device)
+
+    return triad, 12.0 * count
 
 
 def saved_bytes(name: str, shape: Shape) -> int:

@@ -18,7 +18,7 @@ from models.registry import ZOO, Registry
 from reproduce.plan import paper
 from reproduce.plan.experiments import EXPERIMENTS
 from reproduce.plan.runs import ROOT
-from reproduce.report import records
+from reproduce.report import records, speed
 from reproduce.report.records import Record
 from reproduce.report.selection import blocks
 from reproduce.report.tables import Footnotes, difference, value
@@ -82,7 +82,18 @@ def around(known: list[Record]) -> str:
     return "\n".join(lines)
 
 
-PARTS: dict[str, Callable[[list[Record]], str]] = {"results": results, "rows": rows, "zoo": zoo, "around": around}
+def kernels(known: list[Record]) -> str:
+    """The speed of every machine that a measurement was published of."""
+    return speed.readme_part(speed.published())
+
+
+PARTS: dict[str, Callable[[list[Record]], str]] = {
+    "results": results,
+    "rows": rows,
+    "zoo": zoo,
+    "around": around,
+    "speed": kernels,
+}
 
 
 def generate(text: str, known: list[Record]) -> str:

@@ -210,8 +210,10 @@ class Training:
         if (stage := self._stage_at(self.step)) != self.stage:
             self._enter_stage(stage)
         self._set_rate()
-        self.network.train()
-        objective = Objective(self.network, self._next_batch(), self.carry, self.penalties, self.settings.clip)
+        if not self.network.training:
+            self.network.train()
+        batch = self._next_batch()
+        objective = Objective(self.network, batch, self.carry, self.penalties, self.settings.clip, self.trained)
         if getattr(self.optimiser, "takes_objective", False):
             loss = self.optimiser.step(objective)
         else:
@@ -292,6 +294,7 @@ class Training:
         frozen = {name for pattern in stage.freeze for name in optimisers.matching(pattern, names, "stages.freeze")}
         for name, parameter in self.network.named_parameters():
             parameter.requires_grad_(name not in frozen)
+        self.trained = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
         self.penalties = s.penalties if stage.penalties is None else stage.penalties
         self.rate_factor = stage.lr / s.optimiser.lr if stage.lr else 1.0
         self.optimiser: Any = optimisers.build(s.optimiser, self.network)

@@ -77,7 +77,8 @@ class Network(Part):
 class Objective:
     """The loss of one batch as a function of the parameters; calling it leaves the clipped gradient in them.
 
-    ``outputs`` and ``state`` are those of the last call.
+    ``parameters``: those of the network that are trained, if they are known. ``outputs`` and ``state`` are those of the
+    last call.
     """
 
     def __init__(
@@ -87,10 +88,11 @@ class Objective:
         carry: State | None,
         weights: Mapping[str, float],
         clip: Clip | None,
+        parameters: list[nn.Parameter] | None = None,
     ):
         self.network, self.carry, self.weights, self.clip = network, carry, weights, clip
         self.x, self.y, self.mask = batch
-        self.parameters = [p for p in network.parameters() if p.requires_grad]
+        self.parameters = parameters or [p for p in network.parameters() if p.requires_grad]
         self.outputs: Tensor | None = None
         self.state: State | None = None
 
