@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 from models.initialisers import initialise_
+from models.kernels import NARROW
 from models.noise import dropout_between
 from models.norms import norm_after, norm_before
 from models.states import LayerState
@@ -252,8 +253,17 @@ class Cell(Part, ABC):
         """(T, B, input_size) and the states before -> outputs (T, B, size) and the states after."""
         if state is None:
             state = self.initial(x.shape[1], x)
-        y, state = self.scan(self.project(x), state)
+        y, state = self.run(x, state)
         return self.finish(y), state
+
+    def run(self, x: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
+        """``project`` and ``scan``; a family whose kernel can project a narrow input itself lets it."""
+        return self.scan(self.project(x), state)
+
+    @property
+    def narrow(self) -> bool:
+        """True where u is ``W_in x + b`` of an x so narrow that u costs more to store than to compute."""
+        return self.input_size <= NARROW and isinstance(self.before, nn.Identity)
 
     def affine(self, x: Tensor, W: Tensor, b: Tensor) -> Tensor:
         """``N(W x) + b`` with the norm that stands before the recurrence: (T, B, M) -> (T, B, rows of W)."""

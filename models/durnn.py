@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from models.base import Cell, Slot
 from models.constraints import clip_singular_, per_layer, recurrent_interval
-from models.kernels import indrnn_scan, rnn_scan, select_scan
+from models.kernels import indrnn_scan, narrow_indrnn_scan, narrow_rnn_scan, rnn_scan, select_scan
 from models.kernels.select.reference import min_max
 from models.nets import Stack
 from models.noise import dropout_between
@@ -155,6 +155,19 @@ class DuRNNCell(Cell):
         h = self.scan_long(h_short, state[1])
         return h, (h_short[-1], h[-1])
 
+    def run(self, x: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
+        h_short = self.run_short(x, state[0])
+        h = self.scan_long(h_short, state[1])
+        return h, (h_short[-1], h[-1])
+
+    def run_short(self, x: Tensor, h_short: Tensor) -> Tensor:
+        """``project`` and ``scan_short``: (T, B, input_size) and (B, N) -> (T, B, N)."""
+        if not self.narrow:
+            return self.scan_short(self.project(x), h_short)
+        if self.short == "full":
+            return narrow_rnn_scan(x, self.W_in, self.b_short, self.W_rec, h_short, "relu", backend=self.backend)
+        return narrow_indrnn_scan(x, self.W_in, self.b_short, self.U_short, h_short, backend=self.backend)
+
     def scan_short(self, u: Tensor, h_short: Tensor) -> Tensor:
         """All h~ from (1): (T, B, N) and (B, N) -> (T, B, N)."""
         if self.short == "full":
@@ -185,7 +198,7 @@ class DuRNNCell(Cell):
     def traces(self, x: Tensor, state: LayerState | None = None) -> dict[str, Tensor]:
         """h~ as the short half leaves it, and the output of the layer."""
         first_short, first_long = self.initial(x.shape[1], x) if state is None else state
-        h_short = self.scan_short(self.project(x), first_short)
+        h_short = self.run_short(x, first_short)
         h = self.finish(self.scan_long(h_short, first_long))
         return {"full half" if self.short == "full" else "short half": h_short, "independent half": h}
 

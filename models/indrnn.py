@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from models.base import Cell, Slot
 from models.constraints import per_layer, recurrent_interval
-from models.kernels import indrnn_scan
+from models.kernels import indrnn_scan, narrow_indrnn_scan
 from models.nets import Stack
 from models.registry import register
 from models.states import LayerState
@@ -51,6 +51,12 @@ class IndRNNCell(Cell):
 
     def scan(self, u: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
         h = indrnn_scan(u, self.U, state[0], backend=self.backend)
+        return h, (h[-1],)
+
+    def run(self, x: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
+        if not self.narrow:
+            return super().run(x, state)
+        h = narrow_indrnn_scan(x, self.W_in, self.b, self.U, state[0], backend=self.backend)
         return h, (h[-1],)
 
     @torch.no_grad()

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.base import Cell, Slot
-from models.kernels import lstm_scan
+from models.kernels import lstm_scan, narrow_lstm_scan
 from models.nets import Stack
 from models.noise import PER, StepNoise, UpdateDropout, Zoneout, check_probability
 from models.norms import FrameNorm
@@ -114,23 +114,31 @@ class LSTMCell(Cell):
         return h, (h, c)
 
     def scan(self, u: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
-        noises = self._noises()
-        if self.recurrent_norm or len({noise.training for noise in noises if noise.p > 0}) > 1:
+        if not self._has_kernel():
             return super().scan(u, state)
-        self.begin(u.shape[0], u.shape[1])
-        drawn = [noise.mask.view(torch.uint8) << bit for bit, noise in enumerate(noises) if noise.mask is not None]
-        expected = not drawn and any(noise.p > 0 for noise in noises)
-        h0, c0 = state
-        h, c_last = lstm_scan(
-            u,
-            self.W_rec,
-            h0,
-            c0,
-            noise=reduce(torch.bitwise_or, drawn) if drawn else None,
-            rates=u.new_tensor([noise.p for noise in noises]) if expected else None,
-            backend=self.backend,
-        )
+        (h0, c0), (noise, rates) = state, self._noise_for(u)
+        h, c_last = lstm_scan(u, self.W_rec, h0, c0, noise, rates, backend=self.backend)
         return h, (h[-1], c_last)
+
+    def run(self, x: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
+        if not self.narrow or not self._has_kernel():
+            return super().run(x, state)
+        (h0, c0), (noise, rates) = state, self._noise_for(x)
+        h, c_last = narrow_lstm_scan(x, self.W_in, self.b, self.W_rec, h0, c0, noise, rates, backend=self.backend)
+        return h, (h[-1], c_last)
+
+    def _has_kernel(self) -> bool:
+        return not self.recurrent_norm and len({noise.training for noise in self._noises() if noise.p > 0}) <= 1
+
+    def _noise_for(self, sequence: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """``noise``, drawn for the steps and samples of a sequence, and ``rates``, as ``lstm_scan`` takes them."""
+        noises = self._noises()
+        self.begin(sequence.shape[0], sequence.shape[1])
+        drawn = [noise.mask.view(torch.uint8) << bit for bit, noise in enumerate(noises) if noise.mask is not None]
+        if drawn:
+            return reduce(torch.bitwise_or, drawn), None
+        expected = any(noise.p > 0 for noise in noises)
+        return None, sequence.new_tensor([noise.p for noise in noises]) if expected else None
 
     def _noises(self) -> tuple[StepNoise, ...]:
         """In the order in which ``lstm_scan`` takes them."""

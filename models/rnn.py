@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.base import Cell, Slot
-from models.kernels import rnn_scan
+from models.kernels import narrow_rnn_scan, rnn_scan
 from models.nets import Stack
 from models.registry import register
 from models.states import LayerState
@@ -71,11 +71,23 @@ class RNNCell(Cell):
         return h, (h,)
 
     def scan(self, u: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
-        if self.nonlinearity == "trec" and self.theta > 0:
-            return super().scan(u, state)  # the kernels know no threshold
-        activation = "relu" if self.nonlinearity == "trec" else self.nonlinearity
-        h = rnn_scan(u, self.W_rec, state[0], activation, backend=self.backend)
+        if self.activation is None:
+            return super().scan(u, state)
+        h = rnn_scan(u, self.W_rec, state[0], self.activation, backend=self.backend)
         return h, (h[-1],)
+
+    def run(self, x: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
+        if self.activation is None or self.b is None or not self.narrow:
+            return super().run(x, state)
+        h = narrow_rnn_scan(x, self.W_in, self.b, self.W_rec, state[0], self.activation, backend=self.backend)
+        return h, (h[-1],)
+
+    @property
+    def activation(self) -> str | None:
+        """What the kernels call the nonlinearity; None for a threshold, which they do not know."""
+        if self.nonlinearity == "trec":
+            return None if self.theta > 0 else "relu"
+        return self.nonlinearity
 
     def finish(self, y: Tensor) -> Tensor:
         if self.training and self.penalty_names:

@@ -1,7 +1,8 @@
 """Argument checks of the recurrences: one sentence per mistake, before anything touches memory.
 
 Shapes are written as letters, ``("T", "B", "N")``; a letter stands for the same size wherever it appears, ``4N`` for
-four times N. T is the first size of the first sequence, B and N are those of ``h0``, which every recurrence has.
+four times N. T is the first size of the first sequence, B and N are those of ``h0``, which every recurrence has, and I
+(width of a narrow input, see ``narrow.h``) is that of the first tensor with this letter.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ Sizes = Mapping[str, int]
 def sizes_of(shapes: Shapes, tensors: Mapping[str, Tensor]) -> Sizes:
     """What the letters stand for, read off tensors of these shapes."""
     B, N = tensors["h0"].shape
-    return letter_sizes(tensors[_sequence(shapes)].shape[0], B, N)
+    columns = next((tensors[name].shape[letters.index("I")] for name, letters in shapes.items() if "I" in letters), 0)
+    return letter_sizes(tensors[_sequence(shapes)].shape[0], B, N, columns)
 
 
-def letter_sizes(T: int, B: int, N: int) -> Sizes:
-    return {"T": T, "B": B, "N": N, "2N": 2 * N, "3N": 3 * N, "4N": 4 * N, "3": 3}
+def letter_sizes(T: int, B: int, N: int, columns: int = 0) -> Sizes:
+    return {"T": T, "B": B, "N": N, "2N": 2 * N, "3N": 3 * N, "4N": 4 * N, "3": 3, "I": columns}
 
 
 def shape_of(letters: Letters, sizes: Sizes) -> tuple[int, ...]:
@@ -39,7 +41,7 @@ def _sequence(shapes: Shapes) -> str:
 
 
 def check_shapes(op: str, shapes: Shapes, tensors: Mapping[str, Any]) -> Sizes:
-    """Raise unless all are tensors of the given shapes, with at least one step and one unit; returns the sizes."""
+    """Raise unless all are tensors of the given shapes, with at least one step, unit and input; returns the sizes."""
     for name, tensor in tensors.items():
         letters = shapes[name]
         if not isinstance(tensor, Tensor):
@@ -52,6 +54,8 @@ def check_shapes(op: str, shapes: Shapes, tensors: Mapping[str, Any]) -> Sizes:
             f"{op}: needs at least one step and one unit, got {sequence} of shape {tuple(tensors[sequence].shape)} "
             f"and h0 of shape {tuple(h0.shape)}."
         )
+    if sizes["I"] == 0 and any("I" in letters for letters in shapes.values()):
+        raise ValueError(f"{op}: needs an input of at least one column, got none.")
     for name, tensor in tensors.items():
         wanted = shape_of(shapes[name], sizes)
         if tensor.shape != wanted:

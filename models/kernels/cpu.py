@@ -52,7 +52,7 @@ class _Arguments(ctypes.Structure):
         ("constants", ctypes.c_int64),
         ("tensors", ctypes.POINTER(ctypes.c_void_p)),
         ("values", ctypes.POINTER(ctypes.c_double)),
-        ("sizes", ctypes.c_int64 * 4),
+        ("sizes", ctypes.c_int64 * 5),
         ("choice", ctypes.c_int64),
     )
 
@@ -81,7 +81,7 @@ def compute(
         len(operator.constants),
         (ctypes.c_void_p * len(pointers))(*pointers),
         (ctypes.c_double * len(operator.constants))(*operator.constants),
-        (ctypes.c_int64 * 4)(T, B, N, threads),
+        (ctypes.c_int64 * 5)(T, B, N, threads, sizes["I"]),
         choice,
     )
     status = getattr(library or _library.get(), f"{operator.name}_{_SUFFIX[like.dtype]}")(ctypes.byref(arguments))
@@ -195,7 +195,7 @@ def _check_recurrence(recurrence: Recurrence, dtype: torch.dtype, library: ctype
     if forward is None or backward is None:
         return
     generator = torch.Generator("cpu").manual_seed(0)
-    sizes = letter_sizes(T=3, B=3, N=21)
+    sizes = letter_sizes(T=3, B=3, N=21, columns=2)
 
     def draw(letters: tuple[str, ...]) -> Tensor:
         shape = shape_of(letters, sizes)

@@ -1,7 +1,8 @@
 // How a loop becomes a C function that ctypes can call.
 //
 // A loop is a template over its number type that takes its inputs (`const T*`, or `const Byte*`; null if they are
-// optional and absent), its outputs (`T*`), constants (`T`), and then `Index steps, B, N, threads`. `DURNN_EXPORT(name)` makes `name_f32` and `name_f64` of it, which take `Arguments`.
+// optional and absent), its outputs (`T*`), constants (`T`), and then `Index steps, B, N, threads`, and `I` where
+// it has a narrow input. `DURNN_EXPORT(name)` makes `name_f32` and `name_f64` of it, which take `Arguments`.
 #pragma once
 
 #include <new>
@@ -17,7 +18,7 @@ struct Arguments {
     Index inputs, outputs, constants;  // how many there are of each
     void* const* tensors;              // inputs, then outputs
     const double* values;              // of the constants
-    Index sizes[4];                    // steps, B, N, threads
+    Index sizes[5];                    // steps, B, N, threads, I
     Index choice;                      // which form, for a loop that has two
 };
 
@@ -49,7 +50,8 @@ int run(void (*loop)(P...), const Arguments& given) {
     constexpr Index inputs = (Index(std::is_same_v<P, const T*> || std::is_same_v<P, const Byte*>) + ...);
     constexpr Index outputs = (Index(std::is_same_v<P, T*>) + ...);
     constexpr Index constants = (Index(std::is_same_v<P, T>) + ...), sizes = (Index(std::is_same_v<P, Index>) + ...);
-    static_assert(sizes == 4 && inputs + outputs + constants + sizes == sizeof...(P), "see the top of exports.h");
+    static_assert(sizes == 4 || sizes == 5, "see the top of exports.h");
+    static_assert(inputs + outputs + constants + sizes == sizeof...(P), "see the top of exports.h");
     if (inputs != given.inputs || outputs != given.outputs || constants != given.constants) return other_arguments;
     Reader reader(given);
     std::tuple<P...> arguments{reader.next<P>()...};  // braces: from left to right

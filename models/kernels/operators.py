@@ -45,14 +45,16 @@ def implementation(device_type: str) -> Implementation:
 class Operator:
     """``durnn::<recurrence>_<direction>``.
 
-    label: what error messages begin with. optional: inputs that may be None, with a dtype where they have their own.
-    words: option -> what it may be, at most one option. products: products of a
-    sample's units with an (N, N) matrix in one step, 0 if the loop is elementwise. constants: numbers that the C++ loop
-    takes besides tensors and sizes. by_blas: gradients that the C++ loop leaves out, see ``weight_gradient``.
+    folder: where its implementations are; a recurrence and its form for narrow inputs share one. label: what error
+    messages begin with. optional: inputs that may be None, with a dtype where they have their own. words: option ->
+    what it may be, at most one. products: products of a sample's units with an (N, N) matrix in one step, 0 if the
+    loop is elementwise. constants: numbers that the C++ loop takes besides tensors and sizes. by_blas: gradients that
+    the C++ loop leaves out, see ``weight_gradient``.
     """
 
     def __init__(
         self,
+        folder: str,
         recurrence: str,
         direction: str,
         label: str,
@@ -64,7 +66,7 @@ class Operator:
         constants: tuple[float, ...] = (),
         by_blas: Mapping[str, str] | None = None,
     ) -> None:
-        self.recurrence, self.direction, self.label = recurrence, direction, label
+        self.folder, self.recurrence, self.direction, self.label = folder, recurrence, direction, label
         self.name = f"{recurrence}_{direction}"
         self.inputs, self.outputs, self.words = inputs, outputs, words
         self.optional = {name: optional[name] for name in inputs if name in optional}

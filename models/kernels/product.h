@@ -59,20 +59,25 @@ inline Index padded(Index columns) {
     return (columns + panel<T> - 1) / panel<T> * panel<T> + width<T>;
 }
 
+// A matrix as it lies in memory: element (k, n) is W[k * row + n * column].
+template <class T>
+struct Matrix {
+    const T* W;
+    Index rows, row, column;
+};
+
 // Weights as panels of `panel<T>` columns, k-major inside a panel, missing columns zero. The right-hand factor is one
-// matrix or several below each other; element (k, n) of each is W[k * row + n * column].
+// matrix or several below each other.
 template <class T>
 class Packed {
   public:
-    Packed(std::initializer_list<const T*> matrices, Index rows, Index columns, Index row, Index column)
-        : K(rows * Index(matrices.size())),
-          panels((columns + panel<T> - 1) / panel<T>),
-          buffer_(K * panels * panel<T>) {
+    Packed(const std::vector<Matrix<T>>& matrices, Index columns)
+        : K(rows_of(matrices)), panels((columns + panel<T> - 1) / panel<T>), buffer_(K * panels * panel<T>) {
         constexpr Index tile = 64;
         for (Index p = 0; p < panels; ++p) {
             T* to = buffer_.data() + p * K * panel<T>;
             const Index count = columns - p * panel<T> < panel<T> ? columns - p * panel<T> : panel<T>;
-            for (const T* W : matrices) {
+            for (const auto& [W, rows, row, column] : matrices) {
                 for (Index k0 = 0; k0 < rows; k0 += tile)
                     for (Index n = 0; n < count; ++n)
                         for (Index k = k0; k < rows && k < k0 + tile; ++k)
@@ -85,6 +90,11 @@ class Packed {
     const Index K, panels;
 
   private:
+    static Index rows_of(const std::vector<Matrix<T>>& matrices) {
+        Index rows = 0;
+        for (const auto& matrix : matrices) rows += matrix.rows;
+        return rows;
+    }
     Buffer<T> buffer_;
 };
 

@@ -59,6 +59,7 @@ class Recurrence:
     def __call__(self, declared: Scan) -> Scan:
         self.label = declared.__name__
         self.name = self.label.removesuffix("_scan")
+        self.folder = declared.__module__.split(".")[-2]
         self.signature = inspect.signature(declared)
         hints = get_type_hints(declared, include_extras=True)
         notes = {name: hint for name, hint in hints.items() if get_origin(hint) is Annotated}
@@ -90,12 +91,12 @@ class Recurrence:
         saved = {name: known[name] for name in self.saved}
         left_out = {f"grad_{weight}": f"grad_{sequence}" for weight, sequence in self.by_blas.items()}
         forward = Operator(
-            self.name, "forward", self.label, self.tensors, made, self.optional, self.words, self.products[0],
-            self.constants,
+            self.folder, self.name, "forward", self.label, self.tensors, made, self.optional, self.words,
+            self.products[0], self.constants,
         )  # fmt: skip
         self.backward = Operator(
-            self.name, "backward", f"{self.name}_backward", incoming | saved, outgoing, self.optional, self.words,
-            self.products[1], by_blas=left_out,
+            self.folder, self.name, "backward", f"{self.name}_backward", incoming | saved, outgoing, self.optional,
+            self.words, self.products[1], by_blas=left_out,
         )  # fmt: skip
         forward.call.register_autograd(self._differentiate, setup_context=self._remember)
         self.forward = forward

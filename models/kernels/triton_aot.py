@@ -75,11 +75,11 @@ class Resources:
 
 
 def kernels() -> dict[str, Kernels]:
-    """The kernels of every recurrence that has any, by its name."""
+    """The kernels of every folder of recurrences that has any, by its name."""
     found = {}
-    for name in RECURRENCES:
-        if find_spec(f"models.kernels.{name}.triton"):
-            found[name] = importlib.import_module(f"models.kernels.{name}.triton").KERNELS
+    for folder in dict.fromkeys(recurrence.folder for recurrence in RECURRENCES.values()):
+        if find_spec(f"models.kernels.{folder}.triton"):
+            found[folder] = importlib.import_module(f"models.kernels.{folder}.triton").KERNELS
     return found
 
 

@@ -123,6 +123,12 @@ def programs(elements: int, block: int) -> tuple[int]:
     return (max(1, triton.cdiv(elements, block)),)
 
 
+def projection_gradients(grad_u: Tensor, x: Tensor, W_in: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of ``u = W_in x + b``: grad_u (T, B, N), x (T, B, I) -> of x (T, B, I), W_in (N, I) and b (N,)."""
+    rows = grad_u.flatten(0, 1)  # (T B, N)
+    return grad_u @ W_in, rows.T @ x.flatten(0, 1), rows.sum(0)
+
+
 @triton.jit
 def weight_rows(weight, first_row, first, N, ROWS: tl.constexpr, BLOCK_N: tl.constexpr, TRANSPOSED: tl.constexpr):
     """Rows first … first + ROWS of an N×N matrix (or of its transpose), zero-padded to BLOCK_N columns."""

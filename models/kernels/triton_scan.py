@@ -28,9 +28,13 @@ from models.kernels.triton_common import INTERPRETED
 def compute(
     operator: Operator, tensors: Sequence[Tensor | None], words: Sequence[str], sizes: Sizes
 ) -> tuple[Tensor, ...]:
-    """The outputs of an operator, by the function of its folder's ``triton.py`` that is called like its direction."""
-    module = importlib.import_module(f"models.kernels.{operator.recurrence}.triton")
-    results = getattr(module, operator.direction)(*tensors, *words)
+    """The outputs of an operator, by the function of its folder's ``triton.py`` that is called like its direction.
+
+    Before the direction may stand ``narrow_``, as before the folder's name in that of the recurrence.
+    """
+    module = importlib.import_module(f"models.kernels.{operator.folder}.triton")
+    function = operator.recurrence.removesuffix(operator.folder) + operator.direction
+    results = getattr(module, function)(*tensors, *words)
     return results if isinstance(results, tuple) else (results,)
 
 

@@ -164,6 +164,22 @@ inline Vector<T> tanh(Vector<T> x) {
     return e / (e + T(2));
 }
 
+// Sum of the lanes, by halves.
+template <class T, int Bytes = vector_bytes, class V>
+inline T sum_lanes(V v) {
+    if constexpr (Bytes > 16) {
+        typedef T Half __attribute__((vector_size(Bytes / 2)));
+        Half a, b;
+        std::memcpy(&a, &v, sizeof a);
+        std::memcpy(&b, reinterpret_cast<const char*>(&v) + sizeof a, sizeof b);
+        return sum_lanes<T, Bytes / 2>(a + b);
+    } else {
+        T sum = v[0];
+        for (std::size_t n = 1; n < Bytes / sizeof(T); ++n) sum += v[n];
+        return sum;
+    }
+}
+
 // Smallest and largest lane, by halves.
 template <class T, int Bytes>
 inline void extremes(const T* low, const T* high, T& minimum, T& maximum) {

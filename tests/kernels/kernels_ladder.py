@@ -38,6 +38,21 @@ def independent_arguments(T: int, B: int, N: int, g: torch.Generator) -> Argumen
     return {"u": normal(g, T, B, N), "U": 0.5 + uniform(g, N), "h0": uniform(g, B, N)}
 
 
+def narrow(arguments: Arguments, g: torch.Generator) -> Arguments:
+    """With the projection in the place of u; of one to five columns, depending on the sizes."""
+    T, B, N = arguments.pop("u").shape
+    columns = 1 + (T + B + N) % 5
+    return {"x": normal(g, T, B, columns), "W_in": normal(g, N, columns) / 2, "b": normal(g, N) / 4} | arguments
+
+
+def narrow_recurrent_arguments(T: int, B: int, N: int, g: torch.Generator) -> Arguments:
+    return narrow(recurrent_arguments(T, B, N, g), g)
+
+
+def narrow_independent_arguments(T: int, B: int, N: int, g: torch.Generator) -> Arguments:
+    return narrow(independent_arguments(T, B, N, g), g)
+
+
 def selective_arguments(T: int, B: int, N: int, g: torch.Generator) -> Arguments:
     return {
         "h_short": normal(g, T, B, N),
@@ -59,6 +74,10 @@ def lstm_arguments(T: int, B: int, N: int, g: torch.Generator) -> Arguments:
         "h0": normal(g, B, N),
         "c0": normal(g, B, N),
     }
+
+
+def narrow_lstm_arguments(T: int, B: int, N: int, g: torch.Generator) -> Arguments:
+    return narrow(lstm_arguments(T, B, N, g), g)
 
 
 def gru_arguments(T: int, B: int, N: int, g: torch.Generator) -> Arguments:
@@ -124,10 +143,14 @@ OPERATORS = {
     for operator in (
         Operator("rnn_relu", "rnn", recurrent_arguments, lambda _: {"activation": "relu"}),
         Operator("rnn_tanh", "rnn", recurrent_arguments, lambda _: {"activation": "tanh"}),
+        Operator("narrow_rnn_relu", "narrow_rnn", narrow_recurrent_arguments, lambda _: {"activation": "relu"}),
+        Operator("narrow_rnn_tanh", "narrow_rnn", narrow_recurrent_arguments, lambda _: {"activation": "tanh"}),
         Operator("indrnn", "indrnn", independent_arguments),
+        Operator("narrow_indrnn", "narrow_indrnn", narrow_independent_arguments),
         Operator("select", "select", selective_arguments),
         Operator("gru", "gru", gru_arguments),
         Operator("lstm", "lstm", lstm_arguments),
+        Operator("narrow_lstm", "narrow_lstm", narrow_lstm_arguments),
         Operator("lstm_noise", "lstm", lstm_arguments, drawn_noise),
         Operator("lstm_rates", "lstm", lstm_arguments, expected_noise),
     )

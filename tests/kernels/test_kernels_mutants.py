@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+import torch.nn.functional as F
 from kernels_ladder import OPERATORS, SIZES, TOLERANCE, errors, everything
 from torch import Tensor
 
@@ -32,6 +33,33 @@ def rnn(step: Callable[..., Tensor]) -> Function:
 
 def indrnn(step: Callable[..., Tensor]) -> Function:
     return lambda u, U, h0: scan(lambda h, u_t: step(h, u_t, U), h0, u)
+
+
+def narrow(function: Function, project: Callable[..., Tensor] = F.linear) -> Function:
+    """Of a narrow input: the projection, right or wrong, before a recurrence that is right."""
+    return lambda x, W_in, b, *rest, **named: function(project(x, W_in, b), *rest, **named)
+
+
+def right_rnn(u: Tensor, W_rec: Tensor, h0: Tensor) -> Tensor:
+    return scan(lambda h, u_t: torch.relu(u_t + h @ W_rec.T), h0, u)
+
+
+def right_indrnn(u: Tensor, U: Tensor, h0: Tensor) -> Tensor:
+    return scan(lambda h, u_t: torch.relu(u_t + U * h), h0, u)
+
+
+PROJECTIONS: dict[str, Callable[..., Tensor]] = {
+    "b left out": lambda x, W, b: F.linear(x, W),
+    "b twice": lambda x, W, b: F.linear(x, W, 2 * b),
+    "no gradient of b": lambda x, W, b: F.linear(x, W, b.detach()),
+    "no gradient of W_in": lambda x, W, b: F.linear(x, W.detach(), b),
+    "no gradient of x": lambda x, W, b: F.linear(x.detach(), W, b),
+    "input a step late": lambda x, W, b: F.linear(x.roll(1, 0), W, b),
+    "last column left out": lambda x, W, b: F.linear(x[..., :-1], W[:, :-1], b),
+    "first step left out of the gradients": lambda x, W, b: torch.cat(
+        [F.linear(x[:1], W, b).detach(), F.linear(x[1:], W, b)]
+    ),
+}
 
 
 def select(
@@ -140,6 +168,8 @@ def shift(b: Tensor) -> Tensor:
     return b + 1e-3
 
 
+RIGHT_OF_NARROW = {"narrow_rnn_relu": right_rnn, "narrow_indrnn": right_indrnn, "narrow_lstm": lstm()}
+
 MUTANTS: dict[str, tuple[str, Function]] = {
     "rnn: W transposed": ("rnn_relu", rnn(lambda h, u, W: torch.relu(u + h @ W))),
     "rnn: tanh for relu": ("rnn_relu", rnn(lambda h, u, W: torch.tanh(u + h @ W.T))),
@@ -189,6 +219,11 @@ MUTANTS: dict[str, tuple[str, Function]] = {
         gru(candidate=lambda u, r, v, b: _straight_through(torch.tanh, u + r * (v + b))),
     ),
     **{
+        f"{name}: {mistake}": (name, narrow(function, project))
+        for name, function in RIGHT_OF_NARROW.items()
+        for mistake, project in PROJECTIONS.items()
+    },
+    **{
         f"{name}: {mistake}": (name, mutant(name))
         for name in ("lstm_noise", "lstm_rates")
         for mistake, mutant in NOISY_MUTANTS.items()
@@ -226,10 +261,14 @@ def test_the_unbroken_form_passes(operator_name: str) -> None:
     forms = {
         "rnn_relu": rnn(lambda h, u, W: torch.relu(u + h @ W.T)),
         "rnn_tanh": rnn(lambda h, u, W: torch.tanh(u + h @ W.T)),
+        "narrow_rnn_relu": narrow(right_rnn),
+        "narrow_rnn_tanh": narrow(rnn(lambda h, u, W: torch.tanh(u + h @ W.T))),
         "indrnn": indrnn(lambda h, u, U: torch.relu(u + U * h)),
+        "narrow_indrnn": narrow(right_indrnn),
         "select": select(),
         "gru": gru(),
         "lstm": lstm(),
+        "narrow_lstm": narrow(lstm()),
         "lstm_noise": noisy_lstm()("lstm_noise"),
         "lstm_rates": noisy_lstm()("lstm_rates"),
     }

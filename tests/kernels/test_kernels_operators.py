@@ -72,12 +72,17 @@ class Network(nn.Module):
         h = kernels.rnn_scan(x, self.W, h0, "tanh", backend=self.backend)
         h = kernels.rnn_scan(h, self.W, h0, "relu", backend=self.backend)
         h = h + kernels.indrnn_scan(h, self.U, h0, backend=self.backend)
+        narrow, W_in = h[..., :2], self.W[:, :2]
+        h = h + kernels.narrow_rnn_scan(narrow, W_in, self.b, self.W, h0, "tanh", backend=self.backend)
+        h = h + kernels.narrow_indrnn_scan(narrow, W_in, self.b, self.U, h0, backend=self.backend)
         selection = (self.V, self.b, self.V, self.W, self.U, self.threshold, self.b)
         h = h + kernels.select_scan(h, *selection, h0, backend=self.backend)
         thirds = self.W_gates[: 3 * h.shape[-1]]
         h = h + kernels.gru_scan(h @ thirds.T, thirds, self.b, h0, backend=self.backend)
         y, c = kernels.lstm_scan(h @ self.W_gates.T, self.W_gates, h0, h0, backend=self.backend)
-        return y + c
+        gates = (self.W_gates[:, :2], self.W_gates[:, 2], self.W_gates)
+        z, d = kernels.narrow_lstm_scan(y[..., :2], *gates, h0, h0, backend=self.backend)
+        return y + c + z + d
 
 
 def train_step(network: nn.Module, compiled: Any, x: Tensor) -> list[Tensor]:
@@ -107,7 +112,7 @@ def test_compiled_network_gives_the_same_numbers(backend: str, compiler: str) ->
 def test_gradient_of_part_of_the_outputs(name: str) -> None:
     """Only the last step, or only the last cell, has a gradient."""
     operator = OPERATORS[name]
-    two = operator.recurrence == "lstm"
+    two = operator.recurrence.endswith("lstm")
     for pick in (lambda out: out[0][-1], lambda out: out[-1]) if two else (lambda out: out[-1],):
         results = []
         for function in (operator.fused, operator.plain):
@@ -126,7 +131,18 @@ def test_nothing_is_saved_without_gradients() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "sequences"), [("rnn_relu", 1), ("indrnn", 1), ("select", 3), ("gru", 5), ("lstm", 6), ("lstm_noise", 7)]
+    ("name", "sequences"),
+    [
+        ("rnn_relu", 1),
+        ("indrnn", 1),
+        ("narrow_rnn_relu", 1),
+        ("narrow_indrnn", 1),
+        ("select", 3),
+        ("gru", 5),
+        ("lstm", 6),
+        ("narrow_lstm", 6),
+        ("lstm_noise", 7),
+    ],
 )
 def test_saved_for_backward(name: str, sequences: int) -> None:
     """Whole sequences (T, B, N) that a forward keeps: for select h~ (its input), S and y; for LSTM 4 gates, c and y,
@@ -176,6 +192,11 @@ def test_bad_arguments_name_the_argument(backend: str) -> None:
         call("select", arguments | {"U": 0.5}, backend=backend)
     with pytest.raises(ValueError, match="activation must be one of relu, tanh, got 'sigmoid'"):
         call("rnn_relu", OPERATORS["rnn_relu"].arguments(3, 2, 4), activation="sigmoid", backend=backend)
+    narrow = OPERATORS["narrow_indrnn"].arguments(3, 2, 4)
+    with pytest.raises(ValueError, match=r"narrow_indrnn_scan: W_in must have the shape \(N, I\)"):
+        call("narrow_indrnn", narrow | {"W_in": torch.zeros(4, 7)}, backend=backend)
+    with pytest.raises(ValueError, match="an input of at least one column"):
+        call("narrow_indrnn", narrow | {"x": torch.zeros(3, 2, 0), "W_in": torch.zeros(4, 0)}, backend=backend)
     lstm = OPERATORS["lstm"].arguments(3, 2, 4)
     with pytest.raises(ValueError, match=r"lstm_scan: noise must have the shape \(T, B, N\)"):
         call("lstm", lstm, noise=torch.zeros(3, 2, 5, dtype=torch.uint8), backend=backend)

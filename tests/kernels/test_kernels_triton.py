@@ -99,6 +99,10 @@ def inputs(op: str, T: int, B: int, N: int, dtype: torch.dtype, seed: int = 0) -
         return draw(seed, dtype, u=(T, B, N), W_rec=(N, N), h0=(B, N))
     if op == "indrnn":
         return draw(seed, dtype, u=(T, B, N), U=(N,), h0=(B, N))
+    if op.startswith("narrow_"):
+        plain = {name: tuple(t.shape) for name, t in inputs(op.removeprefix("narrow_"), T, B, N, dtype).items()}
+        M = plain.pop("u")[2]
+        return draw(seed, dtype, x=(T, B, 2), W_in=(M, 2), b=(M,), **plain)
     if op == "gru":
         return draw(seed, dtype, u=(T, B, 3 * N), W_rec=(3 * N, N), b_new=(N,), h0=(B, N))
     if op == "lstm":
@@ -131,8 +135,9 @@ def compare(names: list[str], got: list[Tensor], wanted: list[Tensor], tolerance
 
 def directions(op: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """The Triton functions of a recurrence, imported in the worker."""
-    module = import_module(f"models.kernels.{op}.triton")
-    return module.forward, module.backward
+    folder = RECURRENCES[op].folder
+    module, form = import_module(f"models.kernels.{folder}.triton"), op.removesuffix(folder)
+    return getattr(module, f"{form}forward"), getattr(module, f"{form}backward")
 
 
 def noise(kind: str, T: int, B: int, N: int, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
@@ -157,6 +162,10 @@ def forward_and_backward(op: str, size: tuple[int, int, int], dtype: torch.dtype
     elif op == "indrnn":
         got = backward(grads[0], x["U"], x["h0"], results)
         results = [results]
+    elif op.startswith("narrow_"):
+        made = results if isinstance(results, tuple) else (results,)
+        got = backward(*grads, x["x"], x["W_in"], *list(x.values())[3:], made[0], *made[2:], *options, **path)
+        results = made[: len(grads)]
     elif op == "gru":
         got = backward(grads[0], x["W_rec"], x["h0"], *results, **path)
         results = [results[0]]
@@ -216,6 +225,15 @@ def test_indrnn_equals_reference(run: Run, size: tuple[int, int, int], dtype: to
     run(forward_and_backward, "indrnn", size, dtype, (), {})
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["fp32", "fp64"])
+@pytest.mark.parametrize("size", [(1, 1, 1), (3, 5, 7), (2, 33, 16)], ids=str)
+@pytest.mark.parametrize(("op", "options"), [("narrow_rnn", ("tanh",)), ("narrow_indrnn", ()), ("narrow_lstm", ())])
+def test_narrow_forms_equal_reference(
+    run: Run, op: str, options: tuple, size: tuple[int, int, int], dtype: torch.dtype
+) -> None:
+    run(forward_and_backward, op, size, dtype, options, {})
+
+
 def through_operators(op: str, options: tuple) -> None:
     """The registered operators, computed by Triton: gradients of all inputs by autograd, on strided inputs."""
     from models.kernels.operators import IMPLEMENTATIONS
@@ -235,8 +253,18 @@ def through_operators(op: str, options: tuple) -> None:
 
 @pytest.mark.parametrize(
     ("op", "options"),
-    [("rnn", ("relu",)), ("rnn", ("tanh",)), ("indrnn", ()), ("select", ()), ("lstm", (None, None)), ("gru", ())],
-    ids=["rnn-relu", "rnn-tanh", "indrnn", "select", "lstm", "gru"],
+    [
+        ("rnn", ("relu",)),
+        ("rnn", ("tanh",)),
+        ("narrow_rnn", ("tanh",)),
+        ("indrnn", ()),
+        ("narrow_indrnn", ()),
+        ("select", ()),
+        ("lstm", (None, None)),
+        ("narrow_lstm", (None, None)),
+        ("gru", ()),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "-".join(str(word) for word in value if word),
 )
 def test_operators_differentiate_through_triton(run: Run, op: str, options: tuple) -> None:
     run(through_operators, op, options)
@@ -253,7 +281,7 @@ def difference_quotients(op: str, options: tuple) -> None:
         tensors["W_ss"].zero_()
     free = ("h_short", "W_s", "U", "b_thre", "b_long") if op == "select" else tuple(tensors)
     leaves = [x.requires_grad_() if name in free else x for name, x in tensors.items()]
-    count = 2 if op == "lstm" else 1
+    count = 2 if op.endswith("lstm") else 1
 
     def call(*arguments: Tensor) -> Any:
         result = getattr(torch.ops.durnn, f"{op}_forward")(*arguments, *options)
@@ -264,8 +292,18 @@ def difference_quotients(op: str, options: tuple) -> None:
 
 @pytest.mark.parametrize(
     ("op", "options"),
-    [("rnn", ("relu",)), ("rnn", ("tanh",)), ("indrnn", ()), ("select", ()), ("lstm", (None, None)), ("gru", ())],
-    ids=["rnn-relu", "rnn-tanh", "indrnn", "select", "lstm", "gru"],
+    [
+        ("rnn", ("relu",)),
+        ("rnn", ("tanh",)),
+        ("narrow_rnn", ("tanh",)),
+        ("indrnn", ()),
+        ("narrow_indrnn", ()),
+        ("select", ()),
+        ("lstm", (None, None)),
+        ("narrow_lstm", (None, None)),
+        ("gru", ()),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "-".join(str(word) for word in value if word),
 )
 def test_gradients_equal_difference_quotients(run: Run, op: str, options: tuple) -> None:
     run(difference_quotients, op, options)

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "exports.h"
-#include "gradients.h"
+#include "narrow.h"
 
 namespace durnn {
 
@@ -24,6 +24,38 @@ void indrnn_forward(const T* u, const T* U, const T* h0, T* y, Index steps, Inde
     });
 }
 
+// Steps that one sample goes back before the next one does. A constant: where sums leave the registers decides how they
+// are rounded, and that must not depend on the number of threads.
+constexpr Index reverse_span = 8;
+
+// The steps [from, to) of one sample, backwards: g_t = [y_t > 0] ∘ (grad_y_t + U ∘ g_{t+1}), handed to put(t, n, g_t,
+// lanes). Sequences begin at the sample's first row and have `stride` numbers from step to step; `before` is y_{from-1},
+// `carried` holds U ∘ g_{t+1} on the way in and U ∘ g_t on the way out. The steps to come are fetched meanwhile.
+template <class T, class Put>
+inline void reverse_steps(const T* grad_y, const T* U, const T* y, const T* before, T* carried, T* sum_U, Index from,
+                          Index to, Index stride, Index N, Put put) {
+    for_vectors<T>(N, [=](Index n, auto lanes) {
+        const Vector<T> factor = load<T>(U + n, lanes);
+        Vector<T> back = load<T>(carried + n, lanes), total = load<T>(sum_U + n, lanes);
+        Vector<T> y_t = load<T>(y + (to - 1) * stride + n, lanes);
+        for (Index t = to - 1; t >= from; --t) {
+            const Index at = t * stride + n;
+            if (t >= reverse_span) {
+                __builtin_prefetch(grad_y + at - reverse_span * stride, 0, 2);
+                __builtin_prefetch(y + at - reverse_span * stride, 0, 2);
+            }
+            const Vector<T> y_before = load<T>(t > from ? y + at - stride : before + n, lanes);
+            const Vector<T> g = where_positive(y_t, load<T>(grad_y + at, lanes) + back);
+            back = g * factor;
+            total += g * y_before;
+            y_t = y_before;
+            put(t, n, g, lanes);
+        }
+        store<T>(carried + n, back, lanes);
+        store<T>(sum_U + n, total, lanes);
+    });
+}
+
 // g_t = [y_t > 0] ∘ (grad_y_t + U ∘ g_{t+1}) -> grad_u = g, grad_U = Σ g_t ∘ y_{t-1}, grad_h0 = U ∘ g_0
 template <class T>
 void indrnn_backward(const T* grad_y, const T* U, const T* h0, const T* y, T* grad_u, T* grad_U, T* grad_h0,
@@ -31,15 +63,69 @@ void indrnn_backward(const T* grad_y, const T* U, const T* h0, const T* y, T* gr
     Buffer<T> sum_U(B * N);
     for_slabs(B, threads, [&, grad_y, U, h0, y, grad_u, grad_h0](Index, Index first, Index last) {
         std::memset(grad_h0 + first * N, 0, std::size_t((last - first) * N) * sizeof(T));
-        for (Index t = steps - 1; t >= 0; --t)
+        for (Index to = steps; to > 0; to -= reverse_span) {
+            const Index from = std::max(to - reverse_span, Index(0));
             for (Index b = first; b < last; ++b) {
-                const Index at = (t * B + b) * N;
-                T* out = grad_u + at;
-                reverse_step<T>(grad_y + at, U, y + at, t ? y + at - B * N : h0 + b * N, grad_h0 + b * N,
-                                sum_U.data() + b * N, static_cast<T*>(nullptr), N,
-                                [=](Index n, Vector<T> g, auto lanes) { store<T>(out + n, g, lanes); });
+                const T* before = from ? y + ((from - 1) * B + b) * N : h0 + b * N;
+                T* out = grad_u + b * N;
+                reverse_steps<T>(grad_y + b * N, U, y + b * N, before, grad_h0 + b * N, sum_U.data() + b * N, from, to,
+                                 B * N, N, [=](Index t, Index n, Vector<T> g, auto lanes) {
+                                     store<T>(out + t * B * N + n, g, lanes);
+                                 });
+            }
+        }
+    });
+    sum_samples(sum_U.data(), grad_U, B, N);
+}
+
+// y_t = relu(W_in x_t + b + U ∘ y_{t-1})
+template <class T>
+void narrow_indrnn_forward(const T* x, const T* W_in, const T* b, const T* U, const T* h0, T* y, Index steps, Index B,
+                           Index N, Index threads, Index I) {
+    const Index ld = padded<T>(N);
+    Buffer<T> transposed(I * ld);
+    for (Index i = 0; i < I; ++i)
+        for (Index n = 0; n < N; ++n) transposed.data()[i * ld + n] = W_in[n * I + i];
+    const T* W = transposed.data();
+    for_slabs(B, threads, [=](Index, Index first, Index last) {
+        for (Index t = 0; t < steps; ++t)
+            for (Index sample = first; sample < last; ++sample) {
+                const Index row = t * B + sample;
+                const T *in = x + row * I, *before = t ? y + (row - B) * N : h0 + sample * N;
+                T* out = y + row * N;
+                for_vectors<T>(N, [=](Index n, auto lanes) {
+                    Vector<T> v = load<T>(b + n, lanes);
+                    for (Index i = 0; i < I; ++i) v += in[i] * load<T>(W + i * ld + n);
+                    store<T>(out + n, relu(v + load<T>(U + n, lanes) * load<T>(before + n, lanes)), lanes);
+                });
             }
     });
+}
+
+// As indrnn_backward, with the gradients of x, W_in and b in the place of grad_u.
+template <class T>
+void narrow_indrnn_backward(const T* grad_y, const T* x, const T* W_in, const T* U, const T* h0, const T* y, T* grad_x,
+                            T* grad_W_in, T* grad_b, T* grad_U, T* grad_h0, Index steps, Index B, Index N,
+                            Index threads, Index I) {
+    const Index ld = padded<T>(N), span = std::min(steps, reverse_span);
+    NarrowGradient<T> gradient(x, W_in, grad_x, B, N, I);
+    Buffer<T> sum_U(B * N), scratch(span * B * ld);
+    for_slabs(B, threads, [&, grad_y, U, h0, y, grad_h0](Index, Index first, Index last) {
+        T* g = scratch.data() + span * first * ld;
+        std::memset(grad_h0 + first * N, 0, std::size_t((last - first) * N) * sizeof(T));
+        for (Index to = steps; to > 0; to -= span) {
+            const Index from = std::max(to - span, Index(0));
+            for (Index b = first; b < last; ++b) {
+                const T* before = from ? y + ((from - 1) * B + b) * N : h0 + b * N;
+                reverse_steps<T>(grad_y + b * N, U, y + b * N, before, grad_h0 + b * N, sum_U.data() + b * N, from, to,
+                                 B * N, N, [=](Index t, Index n, Vector<T> v, auto lanes) {
+                                     store<T>(g + (t - from) * ld + n, v, lanes);
+                                 });
+                gradient.add_piece(g, ld, from, to, b, 1);
+            }
+        }
+    });
+    gradient.finish(grad_W_in, grad_b);
     sum_samples(sum_U.data(), grad_U, B, N);
 }
 
@@ -47,3 +133,5 @@ void indrnn_backward(const T* grad_y, const T* U, const T* h0, const T* y, T* gr
 
 DURNN_EXPORT(indrnn_forward)
 DURNN_EXPORT(indrnn_backward)
+DURNN_EXPORT(narrow_indrnn_forward)
+DURNN_EXPORT(narrow_indrnn_backward)

@@ -22,3 +22,18 @@ def indrnn_scan(
 
     Backward: ``g_t = [y_t > 0] ∘ (grad_y_t + U ∘ g_{t+1})``; grad_u = g, grad_U = Σ g_t ∘ y_{t-1}, grad_h0 = U ∘ g_0.
     """
+
+
+@Recurrence(reference.narrow_indrnn_scan, outputs={"y": "T B N"}, saved=("x", "W_in", "U", "h0", "y"))
+def narrow_indrnn_scan(
+    x: Annotated[Tensor, "T B I"],
+    W_in: Annotated[Tensor, "N I"],
+    b: Annotated[Tensor, "N"],
+    U: Annotated[Tensor, "N"],
+    h0: Annotated[Tensor, "B N"],
+    backend: str = "auto",
+) -> Tensor:
+    """``y_t = relu(W_in x_t + b + U ∘ y_{t-1})``, ``y_{-1} = h0``: ``indrnn_scan`` for an input of few columns.
+
+    ``u = W_in x + b`` and its gradient g are never stored; grad_x = W_inᵀ g, grad_W_in = Σ g_t x_tᵀ, grad_b = Σ g_t.
+    """

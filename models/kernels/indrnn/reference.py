@@ -7,6 +7,7 @@ pre-activation that does not depend on the recurrence, computed beforehand by on
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -20,3 +21,11 @@ def indrnn_scan(u: Tensor, U: Tensor, h0: Tensor) -> Tensor:
         h = torch.relu(u_t + U * h)  # (B, N)
         states.append(h)
     return torch.stack(states)
+
+
+def narrow_indrnn_scan(x: Tensor, W_in: Tensor, b: Tensor, U: Tensor, h0: Tensor) -> Tensor:
+    """``h_t = relu(W_in x_t + b + U ∘ h_{t-1})``.
+
+    x: (T, B, I), W_in: (N, I), b: (N,), U: (N,), h0: (B, N) -> (T, B, N)
+    """
+    return indrnn_scan(F.linear(x, W_in, b), U, h0)

@@ -9,11 +9,20 @@ run on hardware. Arguments and results are those of the operators that ``op.py``
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from models.kernels.triton_common import ELEMENTS, Kernels, launching, programs, relu, through_relu
+from models.kernels.triton_common import (
+    ELEMENTS,
+    Kernels,
+    launching,
+    programs,
+    projection_gradients,
+    relu,
+    through_relu,
+)
 
 
 @triton.jit(do_not_specialize=["T"])
@@ -92,6 +101,19 @@ def backward(grad_y: Tensor, U: Tensor, h0: Tensor, y: Tensor) -> tuple[Tensor, 
     """grad_y, y: (T, B, N), U: (N,), h0: (B, N) -> grad_u (T, B, N), grad_U (N,), grad_h0 (B, N)"""
     grad_u, grad_U, _, grad_h0 = relu_backward_scan(grad_y, U, h0, y, bias=False)
     return grad_u, grad_U, grad_h0
+
+
+def narrow_forward(x: Tensor, W_in: Tensor, b: Tensor, U: Tensor, h0: Tensor) -> Tensor:
+    """x: (T, B, I), W_in: (N, I), b, U: (N,), h0: (B, N) -> y (T, B, N)"""
+    return forward(F.linear(x, W_in, b), U, h0)
+
+
+def narrow_backward(
+    grad_y: Tensor, x: Tensor, W_in: Tensor, U: Tensor, h0: Tensor, y: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of x (T, B, I), W_in (N, I), b (N,), U (N,) and h0 (B, N)"""
+    grad_u, grad_U, grad_h0 = backward(grad_y, U, h0, y)
+    return *projection_gradients(grad_u, x, W_in), grad_U, grad_h0
 
 
 KERNELS = Kernels(elements=(indrnn_forward_elements, relu_reverse_scan), variants=({"BIAS": False}, {"BIAS": True}))

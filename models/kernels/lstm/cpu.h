@@ -1,10 +1,10 @@
-// The loops of reference.py, each thread owning a slab of the batch for the whole sequence. The weight
-// gradient, a product over all steps at once, is left to the caller's BLAS.
+// The loops of reference.py, each thread owning a slab of the batch for the whole sequence. Where the gradient of u is
+// stored, that of W_rec, a product over all steps at once, is left to the caller's BLAS.
 // Arguments as declared in op.py; y_{-1} is h0.
 #pragma once
 
 #include "exports.h"
-#include "gradients.h"
+#include "narrow.h"
 
 namespace durnn {
 
@@ -44,33 +44,36 @@ class Noise {
 struct NoNoise {};
 
 // [i f g o] = u_t + W_rec y_{t-1}, c~_t = σ(f) ∘ c_{t-1} + m ∘ σ(i) ∘ tanh(g), y~_t = σ(o) ∘ tanh(c~_t)
-template <class T, class Noisy>
-void lstm_forward_loop(const T* u, const T* W_rec, const T* h0, const T* c0, const Noisy noise, T* y, T* c_last, T* gates,
-                  T* cells, Index steps, Index B, Index N, Index threads) {
+template <class T, class Input, class Noisy>
+void lstm_forward_loop(const Input input, const T* W_rec, const T* h0, const T* c0, const Noisy noise, T* y, T* c_last,
+                       T* gates, T* cells, Index steps, Index B, Index N, Index threads) {
     constexpr bool noisy = std::is_same_v<Noisy, Noise<T>>;
-    const Index ld = padded<T>(N), ldz = padded<T>(4 * N);
-    Packed<T> weights({W_rec}, N, 4 * N, 1, N);
+    const Index ld = padded<T>(N + input.columns()), ldz = padded<T>(4 * N);
+    std::vector<Matrix<T>> factors{{W_rec, N, 1, N}};
+    input.append_to(factors);
+    Packed<T> weights(factors, 4 * N);
     Buffer<T> state(B * ld), sums(B * ldz);
-    for_slabs(B, threads, [&, u, h0, c0, y, c_last, gates, cells](Index, Index first, Index last) {
+    for_slabs(B, threads, [&, input, h0, c0, y, c_last, gates, cells](Index, Index first, Index last) {
         T *h = state.data() + first * ld, *z = sums.data() + first * ldz;
         const Index rows = last - first;
         for (Index b = 0; b < rows; ++b) std::memcpy(h + b * ld, h0 + (first + b) * N, std::size_t(N) * sizeof(T));
         for (Index t = 0; t < steps; ++t) {
             Ahead ahead;
-            ahead.add(u + 4 * (t * B + first) * N, 4 * rows * N);
+            input.add_to(ahead, t * B + first, rows);
             ahead.add(gates + 4 * (t * B + first) * N, 4 * rows * N);
             ahead.add(cells + (t * B + first) * N, rows * N);
             ahead.add(y + (t * B + first) * N, rows * N);
             if constexpr (noisy) noise.add_to(ahead, (t * B + first) * N, rows * N);
+            for (Index b = 0; b < rows; ++b) input.put(t * B + first + b, h + b * ld + N);
             product<T>(h, ld, rows, weights, z, ldz, ahead);
             for (Index b = 0; b < rows; ++b) {
-                const Index at = (t * B + first + b) * N;
-                const T *in = u + 4 * at, *v = z + b * ldz;
+                const Index row = t * B + first + b, at = row * N;
+                const T* v = z + b * ldz;
                 const T* before = t ? cells + at - B * N : c0 + (first + b) * N;
                 T *out = gates + 4 * at, *cell = cells + at, *state = h + b * ld, *output = y + at;
                 for_vectors<T>(N, [=](Index n, auto lanes) {
                     const auto sum = [=](Index q) {
-                        return load<T>(in + q * N + n, lanes) + load<T>(v + q * N + n, lanes);
+                        return input.plus(row, q * N + n, load<T>(v + q * N + n, lanes), lanes);
                     };
                     const Vector<T> i = sigmoid<T>(sum(0)), f = sigmoid<T>(sum(1)), g = tanh<T>(sum(2)),
                                     o = sigmoid<T>(sum(3));
@@ -100,27 +103,37 @@ void lstm_forward_loop(const T* u, const T* W_rec, const T* h0, const T* c0, con
     });
 }
 
-template <class T, class Noisy>
-void lstm_backward_loop(const T* grad_y, const T* grad_c, const T* W_rec, const T* c0, const T* gates, const T* cells,
-                   const Noisy noise, T* grad_u, T* grad_h0, T* grad_c0, Index steps, Index B, Index N, Index threads) {
-    constexpr bool noisy = std::is_same_v<Noisy, Noise<T>>;
-    const Index ld = padded<T>(N), ldg = padded<T>(4 * N);
-    Packed<T> weights({W_rec}, 4 * N, N, N, 1);
-    Buffer<T> state(B * ldg), sums(B * ld), past(noisy ? B * ld : 0);
-    for_slabs(B, threads, [&, grad_y, grad_c, c0, gates, cells, grad_u, grad_h0, grad_c0](Index, Index first, Index last) {
-        T *dz = state.data() + first * ldg, *dh = sums.data() + first * ld;
+// With a narrow input a slab goes through pieces of several steps, and grad_W_rec is added up from them.
+template <class T, class Gradient, class Noisy>
+void lstm_backward_loop(const T* grad_y, const T* grad_c, const T* W_rec, const T* h0, const T* c0, const T* y,
+                        const T* gates, const T* cells, const Noisy noise, Gradient& gradient, T* grad_W_rec,
+                        T* grad_h0, T* grad_c0, Index steps, Index B, Index N, Index threads) {
+    constexpr bool noisy = std::is_same_v<Noisy, Noise<T>>, narrow = Gradient::narrow;
+    const Index ld = padded<T>(N), ldg = padded<T>(4 * N), slabs = slab_count(B, threads);
+    const Index span = narrow ? piece_steps(steps, B, slabs) : 1;
+    Packed<T> weights({{W_rec, 4 * N, N, 1}}, N);
+    Buffer<T> state(span * B * ldg), sums(B * ld), past(noisy ? B * ld : 0);
+    Buffer<T> befores(narrow ? span * B * ld : 0), weight_gradients(narrow ? slabs * 4 * N * ld : 0);
+    for_slabs(B, threads, [&, grad_y, grad_c, h0, c0, y, gates, cells, grad_h0, grad_c0](Index slab, Index first,
+                                                                                        Index last) {
+        T *piece = state.data() + span * first * ldg, *dh = sums.data() + first * ld;
+        T* before_piece = befores.data() + (narrow ? span * first * ld : 0);
         T* kept = past.data() + first * ld;  // ∂/∂y_t by y_{t+1} = d_h ∘ y_t + …
         const Index rows = last - first;
         const std::size_t bytes = std::size_t(rows * N) * sizeof(T);
         std::memcpy(grad_c0 + first * N, grad_c + first * N, bytes);  // carries ∂/∂c_t down to t = 0
         for (Index t = steps - 1; t >= 0; --t) {
+            const Index from = t / span * span;  // of the piece
+            T *dz = piece + (t - from) * rows * ldg, *before_t = before_piece + (t - from) * rows * ld;
             for (Index b = 0; b < rows; ++b) {
-                const Index at = (t * B + first + b) * N;
+                const Index row = t * B + first + b, at = row * N;
+                const T* y_before = t ? y + at - B * N : h0 + (first + b) * N;
+                if constexpr (narrow) std::memcpy(before_t + b * ld, y_before, std::size_t(N) * sizeof(T));
                 const T *in = gates + 4 * at, *before = t ? cells + at - B * N : c0 + (first + b) * N;
                 const T *cell = cells + at, *grad = grad_y + at, *sum = dh + b * ld;
-                T *out = grad_u + 4 * at, *v = dz + b * ldg, *carried = grad_c0 + (first + b) * N;
+                T *v = dz + b * ldg, *carried = grad_c0 + (first + b) * N;
                 T* kept_h = kept + b * ld;
-                for_vectors<T>(N, [=](Index n, auto lanes) {
+                for_vectors<T>(N, [=, &gradient](Index n, auto lanes) {
                     const Vector<T> i = load<T>(in + n, lanes), f = load<T>(in + N + n, lanes),
                                     g = load<T>(in + 2 * N + n, lanes), o = load<T>(in + 3 * N + n, lanes);
                     const Vector<T> c_before = load<T>(before + n, lanes);
@@ -143,7 +156,7 @@ void lstm_backward_loop(const T* grad_y, const T* grad_c, const T* W_rec, const 
                                                 d_c * m_i * (T(1) - g * g), d_h * tanh_c * o * (T(1) - o)};
                     for (Index q = 0; q < 4; ++q) {
                         store<T>(v + q * N + n, parts[q], lanes);
-                        store<T>(out + q * N + n, parts[q], lanes);
+                        gradient.put(row, q * N + n, parts[q], lanes);
                     }
                     store<T>(carried + n, noisy ? d_c * f + past_c : d_c * f, lanes);
                 });
@@ -152,41 +165,82 @@ void lstm_backward_loop(const T* grad_y, const T* grad_c, const T* W_rec, const 
             if (t > 0) {
                 const Index next = ((t - 1) * B + first) * N;
                 ahead.add(gates + 4 * next, 4 * rows * N);
-                ahead.add(grad_u + 4 * next, 4 * rows * N);
+                gradient.add_to(ahead, (t - 1) * B + first, rows);
+                if constexpr (narrow) ahead.add(t > 1 ? y + next - B * N : h0 + first * N, rows * N);
                 ahead.add(grad_y + next, rows * N);
                 ahead.add(t > 1 ? cells + next - B * N : c0 + first * N, rows * N);
                 if constexpr (noisy) noise.add_to(ahead, next, rows * N);
             }
             product<T>(dz, ldg, rows, weights, dh, ld, ahead);
+            if constexpr (narrow)
+                if (t == from) {
+                    const Index to = std::min(from + span, steps);
+                    Ahead nothing;
+                    add_outer<T>(piece, ldg, 4 * N, before_piece, ld, N, (to - from) * rows,
+                                 weight_gradients.data() + slab * 4 * N * ld, ld, nothing);
+                    gradient.add_piece(piece, ldg, from, to, first, rows);
+                }
         }
         for (Index b = 0; b < rows; ++b)
             for (Index n = 0; n < N; ++n)
                 grad_h0[(first + b) * N + n] = noisy ? dh[b * ld + n] + kept[b * ld + n] : dh[b * ld + n];
     });
+    if constexpr (narrow) sum_slabs(weight_gradients.data(), ld, grad_W_rec, slabs, 4 * N, N);
 }
 
-// The loops as declared, which become those above with or without noise.
+// Calls loop(noise) with or without noise.
+template <class T, class Loop>
+void with_noise(const Byte* noise, const T* rates, Loop loop) {
+    if (noise || rates)
+        loop(Noise<T>(noise, rates));
+    else
+        loop(NoNoise());
+}
+
+// The loops as declared, with the input as a sequence or with a narrow one.
 template <class T>
 void lstm_forward(const T* u, const T* W_rec, const T* h0, const T* c0, const Byte* noise, const T* rates, T* y,
                   T* c_last, T* gates, T* cells, Index steps, Index B, Index N, Index threads) {
-    if (noise || rates)
-        lstm_forward_loop(u, W_rec, h0, c0, Noise<T>(noise, rates), y, c_last, gates, cells, steps, B, N, threads);
-    else
-        lstm_forward_loop(u, W_rec, h0, c0, NoNoise(), y, c_last, gates, cells, steps, B, N, threads);
+    with_noise<T>(noise, rates, [=](auto noise) {
+        lstm_forward_loop<T>(Sequence<T>{u, 4 * N}, W_rec, h0, c0, noise, y, c_last, gates, cells, steps, B, N,
+                             threads);
+    });
 }
 template <class T>
-void lstm_backward(const T* grad_y, const T* grad_c, const T* W_rec, const T* /*h0*/, const T* c0, const T* /*y*/,
+void lstm_backward(const T* grad_y, const T* grad_c, const T* W_rec, const T* h0, const T* c0, const T* y,
                    const T* gates, const T* cells, const Byte* noise, const T* rates, T* grad_u, T* grad_h0, T* grad_c0,
                    Index steps, Index B, Index N, Index threads) {
-    if (noise || rates)
-        lstm_backward_loop(grad_y, grad_c, W_rec, c0, gates, cells, Noise<T>(noise, rates), grad_u, grad_h0, grad_c0, steps,
-                      B, N, threads);
-    else
-        lstm_backward_loop(grad_y, grad_c, W_rec, c0, gates, cells, NoNoise(), grad_u, grad_h0, grad_c0, steps, B, N,
-                      threads);
+    SequenceGradient<T> gradient{grad_u, 4 * N};
+    with_noise<T>(noise, rates, [=, &gradient](auto noise) {
+        lstm_backward_loop<T>(grad_y, grad_c, W_rec, h0, c0, y, gates, cells, noise, gradient,
+                              static_cast<T*>(nullptr), grad_h0, grad_c0, steps, B, N, threads);
+    });
+}
+template <class T>
+void narrow_lstm_forward(const T* x, const T* W_in, const T* b, const T* W_rec, const T* h0, const T* c0,
+                         const Byte* noise, const T* rates, T* y, T* c_last, T* gates, T* cells, Index steps, Index B,
+                         Index N, Index threads, Index I) {
+    with_noise<T>(noise, rates, [=](auto noise) {
+        lstm_forward_loop<T>(Narrow<T>{x, W_in, b, I}, W_rec, h0, c0, noise, y, c_last, gates, cells, steps, B, N,
+                             threads);
+    });
+}
+template <class T>
+void narrow_lstm_backward(const T* grad_y, const T* grad_c, const T* x, const T* W_in, const T* W_rec, const T* h0,
+                          const T* c0, const T* y, const T* gates, const T* cells, const Byte* noise, const T* rates,
+                          T* grad_x, T* grad_W_in, T* grad_b, T* grad_W_rec, T* grad_h0, T* grad_c0, Index steps,
+                          Index B, Index N, Index threads, Index I) {
+    NarrowGradient<T> gradient(x, W_in, grad_x, B, 4 * N, I);
+    with_noise<T>(noise, rates, [=, &gradient](auto noise) {
+        lstm_backward_loop<T>(grad_y, grad_c, W_rec, h0, c0, y, gates, cells, noise, gradient, grad_W_rec, grad_h0,
+                              grad_c0, steps, B, N, threads);
+    });
+    gradient.finish(grad_W_in, grad_b);
 }
 
 }  // namespace durnn
 
 DURNN_EXPORT(lstm_forward)
 DURNN_EXPORT(lstm_backward)
+DURNN_EXPORT(narrow_lstm_forward)
+DURNN_EXPORT(narrow_lstm_backward)

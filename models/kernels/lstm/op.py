@@ -43,3 +43,27 @@ def lstm_scan(
     ``dc_{t-1} = d_c ∘ dc_t + σ(f) ∘ dc~_t``, grad_u_t by the derivatives of the gates;
     grad_W_rec = Σ grad_u_t y_{t-1}ᵀ, grad_h0 = dy_{-1}, grad_c0 = dc_{-1}.
     """
+
+
+@Recurrence(
+    reference.narrow_lstm_scan,
+    outputs={"y": "T B N", "c_last": "B N"},
+    residuals={"gates": "T B 4N", "cells": "T B N"},
+    saved=("x", "W_in", "W_rec", "h0", "c0", "y", "gates", "cells", "noise", "rates"),
+    products=(4, 8),
+)
+def narrow_lstm_scan(
+    x: Annotated[Tensor, "T B I"],
+    W_in: Annotated[Tensor, "4N I"],
+    b: Annotated[Tensor, "4N"],
+    W_rec: Annotated[Tensor, "4N N"],
+    h0: Annotated[Tensor, "B N"],
+    c0: Annotated[Tensor, "B N"],
+    noise: Annotated[Tensor | None, "T B N", torch.uint8] = None,
+    rates: Annotated[Tensor | None, "3"] = None,
+    backend: str = "auto",
+) -> tuple[Tensor, Tensor]:
+    """``lstm_scan`` with ``u = W_in x + b``, for an input of few columns: neither u nor its gradient g is stored.
+
+    grad_x = W_inᵀ g, grad_W_in = Σ g_t x_tᵀ, grad_b = Σ g_t.
+    """

@@ -7,6 +7,7 @@ pre-activation that does not depend on the recurrence, computed beforehand by on
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -33,3 +34,17 @@ def lstm_scan(
             c, h = d_c * c + (1 - d_c) * c_new, d_h * h + (1 - d_h) * h_new
         states.append(h)
     return torch.stack(states), c
+
+
+def narrow_lstm_scan(
+    x: Tensor,
+    W_in: Tensor,
+    b: Tensor,
+    W_rec: Tensor,
+    h0: Tensor,
+    c0: Tensor,
+    noise: Tensor | None = None,
+    rates: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """``lstm_scan`` with ``u = W_in x + b``; x: (T, B, I), W_in: (4N, I), b: (4N,)."""
+    return lstm_scan(F.linear(x, W_in, b), W_rec, h0, c0, noise, rates)

@@ -8,7 +8,10 @@ run on hardware. Arguments and results are those of the operators that ``op.py``
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -26,6 +29,7 @@ from models.kernels.triton_common import (
     multiply_add,
     padded,
     programs,
+    projection_gradients,
     sigmoid,
     store_gates,
     tanh,
@@ -311,6 +315,29 @@ def backward(
             if past is not None:
                 grad_h0 += past
     return grad_u, weight_gradient(grad_u, y, h0), grad_h0, grad_c0
+
+
+def narrow_forward(
+    x: Tensor,
+    W_in: Tensor,
+    b: Tensor,
+    W_rec: Tensor,
+    h0: Tensor,
+    c0: Tensor,
+    noise: Tensor | None = None,
+    rates: Tensor | None = None,
+    **path: Any,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """x: (T, B, I), W_in: (4N, I), b: (4N,), otherwise as ``forward``."""
+    return forward(F.linear(x, W_in, b), W_rec, h0, c0, noise, rates, **path)
+
+
+def narrow_backward(
+    grad_y: Tensor, grad_c: Tensor, x: Tensor, W_in: Tensor, *rest: Any, **path: Any
+) -> tuple[Tensor, ...]:
+    """Gradients of x (T, B, I), W_in (4N, I), b (4N,), W_rec (4N, N), h0 and c0 (B, N); rest: as for ``backward``."""
+    grad_u, *others = backward(grad_y, grad_c, *rest, **path)
+    return *projection_gradients(grad_u, x, W_in), *others
 
 
 KERNELS = Kernels(

@@ -3,31 +3,35 @@
 #pragma once
 
 #include "exports.h"
-#include "gradients.h"
+#include "narrow.h"
 
 namespace durnn {
 
 // y_t = act(u_t + W_rec y_{t-1})
-template <class T, bool Tanh>
-void rnn_forward(const T* u, const T* W_rec, const T* h0, T* y, Index steps, Index B, Index N, Index threads) {
-    const Index ld = padded<T>(N);
-    Packed<T> weights({W_rec}, N, N, 1, N);
-    Buffer<T> state(B * ld), sums(B * ld);
-    for_slabs(B, threads, [&, u, h0, y](Index, Index first, Index last) {
-        T *h = state.data() + first * ld, *z = sums.data() + first * ld;
+template <class T, bool Tanh, class Input>
+void rnn_forward_loop(const Input input, const T* W_rec, const T* h0, T* y, Index steps, Index B, Index N,
+                      Index threads) {
+    const Index ld = padded<T>(N + input.columns()), ldz = padded<T>(N);
+    std::vector<Matrix<T>> factors{{W_rec, N, 1, N}};
+    input.append_to(factors);
+    Packed<T> weights(factors, N);
+    Buffer<T> state(B * ld), sums(B * ldz);
+    for_slabs(B, threads, [&, input, h0, y](Index, Index first, Index last) {
+        T *h = state.data() + first * ld, *z = sums.data() + first * ldz;
         const Index rows = last - first;
         for (Index b = 0; b < rows; ++b) std::memcpy(h + b * ld, h0 + (first + b) * N, std::size_t(N) * sizeof(T));
         for (Index t = 0; t < steps; ++t) {
+            const Index now = t * B + first;
             Ahead ahead;
-            ahead.add(u + (t * B + first) * N, rows * N);
-            ahead.add(y + (t * B + first) * N, rows * N);
-            product<T>(h, ld, rows, weights, z, ld, ahead);
+            input.add_to(ahead, now, rows);
+            ahead.add(y + now * N, rows * N);
+            for (Index b = 0; b < rows; ++b) input.put(now + b, h + b * ld + N);
+            product<T>(h, ld, rows, weights, z, ldz, ahead);
             for (Index b = 0; b < rows; ++b) {
-                const Index at = (t * B + first + b) * N;
-                const T *in = u + at, *sum = z + b * ld;
-                T *state = h + b * ld, *out = y + at;
+                const T* sum = z + b * ldz;
+                T *state = h + b * ld, *out = y + (now + b) * N;
                 for_vectors<T>(N, [=](Index n, auto lanes) {
-                    Vector<T> v = load<T>(in + n, lanes) + load<T>(sum + n);
+                    Vector<T> v = input.plus(now + b, n, load<T>(sum + n), lanes);
                     v = Tanh ? tanh<T>(v) : relu(v);
                     store<T>(state + n, v, lanes);
                     store<T>(out + n, v, lanes);
@@ -38,14 +42,14 @@ void rnn_forward(const T* u, const T* W_rec, const T* h0, T* y, Index steps, Ind
 }
 
 // g_t = act'(y_t) ∘ (grad_y_t + W_recᵀ g_{t+1}) -> grad_u = g, grad_W_rec = Σ g_t y_{t-1}ᵀ, grad_h0 = W_recᵀ g_0
-template <class T, bool Tanh>
-void rnn_backward(const T* grad_y, const T* W_rec, const T* h0, const T* y, T* grad_u, T* grad_W_rec, T* grad_h0,
-                  Index steps, Index B, Index N, Index threads) {
+template <class T, bool Tanh, class Gradient>
+void rnn_backward_loop(const T* grad_y, const T* W_rec, const T* h0, const T* y, Gradient& gradient, T* grad_W_rec,
+                       T* grad_h0, Index steps, Index B, Index N, Index threads) {
     const Index ld = padded<T>(N), slabs = slab_count(B, threads);
-    Packed<T> weights({W_rec}, N, N, N, 1);
+    Packed<T> weights({{W_rec, N, N, 1}}, N);
     const Index span = piece_steps(steps, B, slabs);
     Buffer<T> sums(B * ld), gradients(slabs * N * ld), scratch(2 * span * B * ld);
-    for_slabs(B, threads, [&, grad_y, h0, y, grad_u, grad_h0](Index slab, Index first, Index last) {
+    for_slabs(B, threads, [&, grad_y, h0, y, grad_h0](Index slab, Index first, Index last) {
         const Index rows = last - first;
         T *g = scratch.data() + 2 * span * first * ld, *befores = g + span * rows * ld, *z = sums.data() + first * ld;
         for (Index to = steps; to > 0; to -= span) {
@@ -56,13 +60,13 @@ void rnn_backward(const T* grad_y, const T* W_rec, const T* h0, const T* y, T* g
                     const Index at = (t * B + first + b) * N;
                     const T *in = grad_y + at, *output = y + at, *sum = z + b * ld;
                     const T* before = t ? y + at - B * N : h0 + (first + b) * N;
-                    T *state = g_t + b * ld, *copy = before_t + b * ld, *out = grad_u + at;
-                    for_vectors<T>(N, [=](Index n, auto lanes) {
+                    T *state = g_t + b * ld, *copy = before_t + b * ld;
+                    for_vectors<T>(N, [=, &gradient](Index n, auto lanes) {
                         const Vector<T> value = load<T>(output + n, lanes);
                         Vector<T> v = load<T>(in + n, lanes) + load<T>(sum + n);
                         v = Tanh ? v * (T(1) - value * value) : where_positive(value, v);
                         store<T>(state + n, v, lanes);
-                        store<T>(out + n, v, lanes);
+                        gradient.put(t * B + first + b, n, v, lanes);
                         store<T>(copy + n, load<T>(before + n, lanes), lanes);
                     });
                 }
@@ -70,13 +74,14 @@ void rnn_backward(const T* grad_y, const T* W_rec, const T* h0, const T* y, T* g
                 if (t > 0) {
                     const Index next = ((t - 1) * B + first) * N;
                     ahead.add(grad_y + next, rows * N);
-                    ahead.add(grad_u + next, rows * N);
+                    gradient.add_to(ahead, (t - 1) * B + first, rows);
                     if (t > 1) ahead.add(y + next - B * N, rows * N);
                 }
                 product<T>(g_t, ld, rows, weights, z, ld, ahead);
             }
             Ahead nothing;
             add_outer<T>(g, ld, N, befores, ld, N, (to - from) * rows, gradients.data() + slab * N * ld, ld, nothing);
+            gradient.add_piece(g, ld, from, to, first, rows);
         }
         for (Index b = 0; b < rows; ++b)
             std::memcpy(grad_h0 + (first + b) * N, z + b * ld, std::size_t(N) * sizeof(T));
@@ -84,7 +89,34 @@ void rnn_backward(const T* grad_y, const T* W_rec, const T* h0, const T* y, T* g
     sum_slabs(gradients.data(), ld, grad_W_rec, slabs, N, N);
 }
 
+// The loops as declared, with the input as a sequence or with a narrow one.
+template <class T, bool Tanh>
+void rnn_forward(const T* u, const T* W_rec, const T* h0, T* y, Index steps, Index B, Index N, Index threads) {
+    rnn_forward_loop<T, Tanh>(Sequence<T>{u, N}, W_rec, h0, y, steps, B, N, threads);
+}
+template <class T, bool Tanh>
+void rnn_backward(const T* grad_y, const T* W_rec, const T* h0, const T* y, T* grad_u, T* grad_W_rec, T* grad_h0,
+                  Index steps, Index B, Index N, Index threads) {
+    SequenceGradient<T> gradient{grad_u, N};
+    rnn_backward_loop<T, Tanh>(grad_y, W_rec, h0, y, gradient, grad_W_rec, grad_h0, steps, B, N, threads);
+}
+template <class T, bool Tanh>
+void narrow_rnn_forward(const T* x, const T* W_in, const T* b, const T* W_rec, const T* h0, T* y, Index steps, Index B,
+                        Index N, Index threads, Index I) {
+    rnn_forward_loop<T, Tanh>(Narrow<T>{x, W_in, b, I}, W_rec, h0, y, steps, B, N, threads);
+}
+template <class T, bool Tanh>
+void narrow_rnn_backward(const T* grad_y, const T* x, const T* W_in, const T* W_rec, const T* h0, const T* y, T* grad_x,
+                         T* grad_W_in, T* grad_b, T* grad_W_rec, T* grad_h0, Index steps, Index B, Index N,
+                         Index threads, Index I) {
+    NarrowGradient<T> gradient(x, W_in, grad_x, B, N, I);
+    rnn_backward_loop<T, Tanh>(grad_y, W_rec, h0, y, gradient, grad_W_rec, grad_h0, steps, B, N, threads);
+    gradient.finish(grad_W_in, grad_b);
+}
+
 }  // namespace durnn
 
 DURNN_EXPORT_CHOICES(rnn_forward)
 DURNN_EXPORT_CHOICES(rnn_backward)
+DURNN_EXPORT_CHOICES(narrow_rnn_forward)
+DURNN_EXPORT_CHOICES(narrow_rnn_backward)

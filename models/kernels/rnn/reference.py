@@ -7,6 +7,7 @@ pre-activation that does not depend on the recurrence, computed beforehand by on
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -21,3 +22,11 @@ def rnn_scan(u: Tensor, W_rec: Tensor, h0: Tensor, activation: str = "relu") -> 
         h = act(u_t + h @ W_rec.T)  # (B, N)
         states.append(h)
     return torch.stack(states)
+
+
+def narrow_rnn_scan(x: Tensor, W_in: Tensor, b: Tensor, W_rec: Tensor, h0: Tensor, activation: str = "relu") -> Tensor:
+    """``h_t = act(W_in x_t + b + W_rec h_{t-1})``, act one of relu, tanh.
+
+    x: (T, B, I), W_in: (N, I), b: (N,), W_rec: (N, N), h0: (B, N) -> (T, B, N)
+    """
+    return rnn_scan(F.linear(x, W_in, b), W_rec, h0, activation)

@@ -8,7 +8,10 @@ run on hardware. Arguments and results are those of the operators that ``op.py``
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -25,6 +28,7 @@ from models.kernels.triton_common import (
     multiply_add,
     padded,
     programs,
+    projection_gradients,
     relu,
     tanh,
     through_relu,
@@ -182,6 +186,21 @@ def backward(
                 )
                 torch.mm(grad_u[t], W_rec, out=grad_h0)
     return grad_u, weight_gradient(grad_u, y, h0), grad_h0
+
+
+def narrow_forward(
+    x: Tensor, W_in: Tensor, b: Tensor, W_rec: Tensor, h0: Tensor, activation: str, **path: Any
+) -> Tensor:
+    """x: (T, B, I), W_in: (N, I), b: (N,), otherwise as ``forward`` -> y (T, B, N)"""
+    return forward(F.linear(x, W_in, b), W_rec, h0, activation, **path)
+
+
+def narrow_backward(
+    grad_y: Tensor, x: Tensor, W_in: Tensor, W_rec: Tensor, h0: Tensor, y: Tensor, activation: str, **path: Any
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of x (T, B, I), W_in (N, I), b (N,), W_rec (N, N) and h0 (B, N)"""
+    grad_u, grad_W_rec, grad_h0 = backward(grad_y, W_rec, h0, y, activation, **path)
+    return *projection_gradients(grad_u, x, W_in), grad_W_rec, grad_h0
 
 
 KERNELS = Kernels(
