@@ -49,7 +49,7 @@ void lstm_forward_loop(const T* u, const T* W_rec, const T* h0, const T* c0, con
                   T* cells, Index steps, Index B, Index N, Index threads) {
     constexpr bool noisy = std::is_same_v<Noisy, Noise<T>>;
     const Index ld = padded<T>(N), ldz = padded<T>(4 * N);
-    Packed<T> weights({W_rec}, N, 4 * N, 1, N);
+    Packed<T> weights({W_rec}, N, 4 * N, 1, N, threads);
     Buffer<T> state(B * ld), sums(B * ldz);
     for_slabs(B, threads, [&, u, h0, c0, y, c_last, gates, cells](Index, Index first, Index last) {
         T *h = state.data() + first * ld, *z = sums.data() + first * ldz;
@@ -105,7 +105,7 @@ void lstm_backward_loop(const T* grad_y, const T* grad_c, const T* W_rec, const 
                    const Noisy noise, T* grad_u, T* grad_h0, T* grad_c0, Index steps, Index B, Index N, Index threads) {
     constexpr bool noisy = std::is_same_v<Noisy, Noise<T>>;
     const Index ld = padded<T>(N), ldg = padded<T>(4 * N);
-    Packed<T> weights({W_rec}, 4 * N, N, N, 1);
+    Packed<T> weights({W_rec}, 4 * N, N, N, 1, threads);
     Buffer<T> state(B * ldg), sums(B * ld), past(noisy ? B * ld : 0);
     for_slabs(B, threads, [&, grad_y, grad_c, c0, gates, cells, grad_u, grad_h0, grad_c0](Index, Index first, Index last) {
         T *dz = state.data() + first * ldg, *dh = sums.data() + first * ld;
