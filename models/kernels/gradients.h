@@ -17,9 +17,13 @@ void sum_samples(const T* per_sample, T* total, Index B, Index N) {
 // The (rows, N) matrices that the slabs added up, in the order of the slabs; parts: (slabs, rows, ld)
 template <class T>
 void sum_slabs(const T* parts, Index ld, T* total, Index slabs, Index rows, Index N) {
-    std::memset(total, 0, std::size_t(rows * N) * sizeof(T));
-    for (Index row = 0; row < slabs * rows; ++row)
-        for (Index n = 0; n < N; ++n) total[row % rows * N + n] += parts[row * ld + n];
+    for_slabs(rows, rows * N < 1 << 18 ? 1 : slabs, [=](Index, Index first, Index last) {
+        for (Index row = first; row < last; ++row) {
+            std::memset(total + row * N, 0, std::size_t(N) * sizeof(T));
+            for (Index slab = 0; slab < slabs; ++slab)
+                for (Index n = 0; n < N; ++n) total[row * N + n] += parts[(slab * rows + row) * ld + n];
+        }
+    });
 }
 
 // Steps of a piece of a slab: enough rows for the products of its gradients, few enough for the cache.

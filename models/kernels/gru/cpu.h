@@ -13,7 +13,7 @@ template <class T>
 void gru_forward(const T* u, const T* W_rec, const T* b_new, const T* h0, T* y, T* gates, Index steps, Index B, Index N,
                  Index threads) {
     const Index ld = padded<T>(N), ldz = padded<T>(3 * N);
-    Packed<T> weights({{W_rec, N, 1, N}}, 3 * N);
+    Packed<T> weights({{W_rec, N, 1, N}}, 3 * N, threads);
     Buffer<T> state(B * ld), sums(B * ldz);
     for_slabs(B, threads, [&, u, b_new, h0, y, gates](Index, Index first, Index last) {
         T *h = state.data() + first * ld, *v = sums.data() + first * ldz;
@@ -53,7 +53,7 @@ template <class T>
 void gru_backward(const T* grad_y, const T* W_rec, const T* h0, const T* y, const T* gates, T* grad_u, T* grad_W_rec,
                   T* grad_b_new, T* grad_h0, Index steps, Index B, Index N, Index threads) {
     const Index ld = padded<T>(N), ldg = padded<T>(3 * N), slabs = slab_count(B, threads);
-    Packed<T> weights({{W_rec, 3 * N, N, 1}}, N);
+    Packed<T> weights({{W_rec, 3 * N, N, 1}}, N, threads);
     const Index span = piece_steps(steps, B, slabs);
     Buffer<T> sums(B * ld), past(B * ld), sum_b(B * N), gradients(slabs * 3 * N * ld), scratch(span * B * (ld + ldg));
     for_slabs(B, threads, [&, grad_y, h0, y, gates, grad_u, grad_h0](Index slab, Index first, Index last) {

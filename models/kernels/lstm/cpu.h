@@ -51,7 +51,7 @@ void lstm_forward_loop(const Input input, const T* W_rec, const T* h0, const T* 
     const Index ld = padded<T>(N + input.columns()), ldz = padded<T>(4 * N);
     std::vector<Matrix<T>> factors{{W_rec, N, 1, N}};
     input.append_to(factors);
-    Packed<T> weights(factors, 4 * N);
+    Packed<T> weights(factors, 4 * N, threads);
     Buffer<T> state(B * ld), sums(B * ldz);
     for_slabs(B, threads, [&, input, h0, c0, y, c_last, gates, cells](Index, Index first, Index last) {
         T *h = state.data() + first * ld, *z = sums.data() + first * ldz;
@@ -111,7 +111,7 @@ void lstm_backward_loop(const T* grad_y, const T* grad_c, const T* W_rec, const 
     constexpr bool noisy = std::is_same_v<Noisy, Noise<T>>, narrow = Gradient::narrow;
     const Index ld = padded<T>(N), ldg = padded<T>(4 * N), slabs = slab_count(B, threads);
     const Index span = narrow ? piece_steps(steps, B, slabs) : 1;
-    Packed<T> weights({{W_rec, 4 * N, N, 1}}, N);
+    Packed<T> weights({{W_rec, 4 * N, N, 1}}, N, threads);
     Buffer<T> state(span * B * ldg), sums(B * ld), past(noisy ? B * ld : 0);
     Buffer<T> befores(narrow ? span * B * ld : 0), weight_gradients(narrow ? slabs * 4 * N * ld : 0);
     for_slabs(B, threads, [&, grad_y, grad_c, h0, c0, y, gates, cells, grad_h0, grad_c0](Index slab, Index first,

@@ -14,7 +14,7 @@ void rnn_forward_loop(const Input input, const T* W_rec, const T* h0, T* y, Inde
     const Index ld = padded<T>(N + input.columns()), ldz = padded<T>(N);
     std::vector<Matrix<T>> factors{{W_rec, N, 1, N}};
     input.append_to(factors);
-    Packed<T> weights(factors, N);
+    Packed<T> weights(factors, N, threads);
     Buffer<T> state(B * ld), sums(B * ldz);
     for_slabs(B, threads, [&, input, h0, y](Index, Index first, Index last) {
         T *h = state.data() + first * ld, *z = sums.data() + first * ldz;
@@ -46,7 +46,7 @@ template <class T, bool Tanh, class Gradient>
 void rnn_backward_loop(const T* grad_y, const T* W_rec, const T* h0, const T* y, Gradient& gradient, T* grad_W_rec,
                        T* grad_h0, Index steps, Index B, Index N, Index threads) {
     const Index ld = padded<T>(N), slabs = slab_count(B, threads);
-    Packed<T> weights({{W_rec, N, N, 1}}, N);
+    Packed<T> weights({{W_rec, N, N, 1}}, N, threads);
     const Index span = piece_steps(steps, B, slabs);
     Buffer<T> sums(B * ld), gradients(slabs * N * ld), scratch(2 * span * B * ld);
     for_slabs(B, threads, [&, grad_y, h0, y, grad_h0](Index slab, Index first, Index last) {

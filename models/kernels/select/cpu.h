@@ -15,7 +15,7 @@ void select_forward(const T* h_short, const T* W_ss, const T* b_s, const T* W_ls
                     const T* b_thre, const T* b_long, const T* h0, T* y, T* S, T* scale, T floor, Index steps, Index B,
                     Index N, Index threads) {
     const Index ld = padded<T>(N), ld_both = padded<T>(2 * N);
-    Packed<T> into_selection({{W_ss, N, 1, N}, {W_ls, N, 1, N}}, N), into_long({{W_s, N, 1, N}}, N);
+    Packed<T> into_selection({{W_ss, N, 1, N}, {W_ls, N, 1, N}}, N, threads), into_long({{W_s, N, 1, N}}, N, threads);
     Buffer<T> memories(B * ld_both), sums(B * ld), inputs(B * ld);
     for_slabs(B, threads, [&, h_short, b_s, U, b_long, h0, y, S, scale](Index, Index first, Index last) {
         T *both = memories.data() + first * ld_both, *z = sums.data() + first * ld, *i = inputs.data() + first * ld;
@@ -88,7 +88,7 @@ void select_backward(const T* grad_y, const T* h_short, const T* W_s, const T* U
                      T* grad_b_thre, T* grad_b_long, T* grad_h0, Index steps, Index B, Index N, Index threads) {
     const Index ld = padded<T>(N), ld_both = padded<T>(2 * N), slabs = slab_count(B, threads);
     const Index span = std::min(piece_steps(steps, B, slabs), Ahead::capacity / 3), per_sample = 4 * ld + ld_both;
-    Packed<T> weights({{W_s, N, N, 1}}, N);
+    Packed<T> weights({{W_s, N, N, 1}}, N, threads);
     Buffer<T> sums(4 * B * N), into_selection(slabs * N * ld_both), into_long(slabs * N * ld);
     Buffer<T> scratch(span * B * per_sample);
     for_slabs(B, threads, [&](Index slab, Index first, Index last) {
