@@ -6,8 +6,9 @@ and whose last parameter is ``backend``. A tensor that may be None, and whose dt
 stands after those that have one: ``noise: Annotated[Tensor | None, "T B N", torch.uint8] = None``. The function has no
 body but its docstring: calling it checks the arguments, chooses who computes, and does so.
 
-``backend="auto"`` takes the fused form where it has been tried and works, else the reference with one warning per
-process; ``"fused"`` forces it and raises RuntimeError where there is none; ``"reference"`` is plain torch.
+``backend="auto"`` takes the fused form where it is the faster one, has been tried and works, else the reference, with
+one warning per process if it does not work; ``"fused"`` forces it and raises RuntimeError where there is none;
+``"reference"`` is plain torch.
 """
 
 from __future__ import annotations
@@ -30,7 +31,18 @@ BACKENDS = ("auto", "reference", "fused")
 RECURRENCES: dict[str, Recurrence] = {}
 """Everything declared, by name: ``rnn``, ``indrnn``, …"""
 
+WIDE = 256
+"""Units from which it takes time to lay out the weights for the fused loops on a CPU."""
+
 Scan = TypeVar("Scan", bound=Callable[..., Any])
+
+
+def fused_is_faster(T: int, B: int, N: int) -> bool:
+    """Whether the fused loops with products are the faster form on a CPU; ``crossover.py`` measures it.
+
+    They lay out the weights anew in each call, which takes a few steps to pay, more if a step has few samples.
+    """
+    return N < WIDE or T * min(B, 8) >= 64
 
 
 @dataclass(eq=False)
@@ -164,7 +176,7 @@ class Recurrence:
         first = next(iter(tensors.values()))
         if backend == "auto":
             possible = lacking is None and self._have_one_fused_kind(tensors) and not in_transform()
-            return possible and available(first.device.type)
+            return possible and self._pays(tensors) and available(first.device.type)
         if lacking is not None:
             raise RuntimeError(f"{self.label}: the fused backend lacks {lacking}; use backend='auto' or 'reference'.")
         if not all(isinstance(tensor, Tensor) for tensor in tensors.values()):
@@ -182,6 +194,13 @@ class Recurrence:
             and first.dtype in DTYPES
             and first.device.type in IMPLEMENTATIONS
         )
+
+    def _pays(self, tensors: Mapping[str, Tensor]) -> bool:
+        """Whether the fused form is the faster one; shapes that are wrong are for others to complain about."""
+        sequence, h0 = next(iter(tensors.values())), tensors["h0"]
+        if sequence.device.type != "cpu" or not any(self.products) or sequence.dim() != 3 or h0.dim() != 2:
+            return True
+        return fused_is_faster(sequence.shape[0], *h0.shape)
 
     def _lacking(self, arguments: Mapping[str, Any]) -> str | None:
         """What is asked for and only the reference can do."""

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 import models
+from models import constraints
 from models.constraints import clip_singular_
 
 SHAPES = [(1, 1), (7, 7), (128, 128), (130, 130), (20, 9), (9, 20)]
@@ -35,6 +36,48 @@ def test_clip_of_many_values_piled_up_at_the_bound():
     clip_singular_(W, 0.99)
     torch.testing.assert_close(W.double(), expected, rtol=0, atol=2e-6)
     assert torch.linalg.matrix_norm(W.double(), 2) <= 0.99 * (1 + 1e-5)
+
+
+def wide_matrix(size, above, dtype=torch.float32):
+    """Singular values spread over [0.3, 0.9], and the given ones above."""
+    left, right = (torch.linalg.qr(scaled_gaussian((size, size), torch.float64, seed))[0] for seed in (3, 4))
+    values = torch.linspace(0.3, 0.9, size, dtype=torch.float64)
+    values[: len(above)] = torch.tensor(above, dtype=torch.float64)
+    return ((left * values) @ right).to(dtype)
+
+
+@pytest.mark.parametrize(
+    ("above", "partial"),
+    [
+        ([1.0], True),
+        ([2.2, 1.7, 1.2, 1.0, 0.99, 0.96, 0.9501, 0.95, 0.95], True),
+        ([30.0, 1.0], False),
+        (torch.linspace(0.951, 1.3, 100).tolist(), False),
+    ],
+    ids=["one", "a few, far and near", "one too far", "many"],
+)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 2e-6), (torch.float64, 1e-12)])
+def test_clip_of_a_few_values_of_a_wide_matrix(above, partial, dtype, tolerance, monkeypatch):
+    """Without the whole decomposition where that is not needed; double precision may need it."""
+    W = wide_matrix(560, above, dtype)
+    expected = svd_clip(W, 0.95)
+    whole, full = [], torch.linalg.eigh
+    monkeypatch.setattr(torch.linalg, "eigh", lambda A: (whole.append(len(A) == 560), full(A))[1])
+    clip_singular_(W, 0.95)
+    monkeypatch.undo()
+    assert any(whole) != partial or dtype == torch.float64
+    torch.testing.assert_close(W.double(), expected, rtol=0, atol=tolerance)
+    assert torch.linalg.matrix_norm(W.double(), 2) <= 0.95 * (1 + 1e-5)
+    clipped = W.clone()
+    assert torch.equal(clip_singular_(W, 0.95), clipped)
+
+
+def test_a_partial_decomposition_that_misses_a_value_is_not_trusted(monkeypatch):
+    largest = constraints._largest
+    monkeypatch.setattr(constraints, "_largest", lambda *given: tuple(part[..., 1:] for part in largest(*given)))
+    W = wide_matrix(560, [1.2, 1.1, 1.0])
+    expected = svd_clip(W, 0.95)
+    torch.testing.assert_close(clip_singular_(W, 0.95).double(), expected, rtol=0, atol=2e-6)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
