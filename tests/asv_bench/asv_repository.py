@@ -30,14 +30,14 @@ class Repository:
         return self.git("rev-parse", "HEAD")
 
     def edit_kernel(self, line: str) -> None:
-        """Put a line before ``indrnn_scan``, in place of one put there before."""
+        """Put a line before IndRNN's scan of a narrow input x, in place of one put there before."""
         around = f"""
-_scan = indrnn_scan
+_scan = narrow_indrnn_scan
 
 
-def indrnn_scan(u, U, h0, backend="auto"):
+def narrow_indrnn_scan(x, *parameters, backend="auto"):
     {line}
-    return _scan(u, U, h0, backend=backend)
+    return _scan(x, *parameters, backend=backend)
 """
         kernels = Path("models", "kernels", "__init__.py")
         (self.folder / kernels).write_text((ROOT / kernels).read_text() + around)

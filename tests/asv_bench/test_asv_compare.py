@@ -12,8 +12,8 @@ CASE = ("--models", "indrnn", "--shapes", "adding-100")
 VARIANTS = {
     "unchanged": "pass",
     "slowed": "__import__('time').sleep(0.02)",
-    "hungrier": "indrnn_scan.held = u.new_ones(2**23)",
-    "other-results": "u = u * 1.01",
+    "hungrier": "narrow_indrnn_scan.held = x.new_ones(2**23)",
+    "other-results": "x = x * 1.01",
 }
 
 

@@ -58,7 +58,7 @@ def test_a_range_is_measured_and_old_commits_are_skipped(tmp_path: Path, home: d
     shutil.rmtree(zoo)
     (tmp_path / "later").rename(zoo)
     with_zoo = repository.commit("With the zoo")
-    repository.edit_kernel("u = u * 2")
+    repository.edit_kernel("x = x * 2")
     changed = repository.commit("Other results")
     options = ["--profile", "fast", "--models", "indrnn", "--shapes", "adding-100", "--machine", "test"]
     done = repository.run("range", "HEAD~2", "HEAD~1", "HEAD", "--bench", "Numerics", *options, **home)
