@@ -207,7 +207,8 @@ def _check_recurrence(recurrence: Recurrence, dtype: torch.dtype, library: ctype
         leaves = {name: draw(forward.inputs[name]).requires_grad_() for name in recurrence.differentiable}
         extra: dict[str, Tensor | None] = dict.fromkeys(forward.optional)
         if added is not None:
-            extra[added] = (8 * draw(forward.inputs[added]).abs()).to(forward.optional[added] or dtype)
+            drawn, bits = draw(forward.inputs[added]), forward.optional[added]
+            extra[added] = (8 * drawn.abs()).to(bits) if bits else drawn.sigmoid()  # masks, or probabilities
         plain = recurrence.reference(**leaves, **extra, **given)
         plain = plain if isinstance(plain, tuple) else (plain,)
         grads = {f"grad_{name}": draw(forward.outputs[name]) for name in recurrence.outputs}
