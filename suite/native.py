@@ -57,7 +57,7 @@ def load(
         library = cache_folder() / "native" / f"{name}-{_key(sources, flags, version)}.so"
         with contextlib.suppress(BuildError, OSError):
             return _checked(_open(library), check)
-        logger.warning("compiling the %s with %s, once, a few seconds …", name.replace("_", " "), compiler[0])
+        logger.warning("compiling the %s with %s, once, up to half a minute …", name.replace("_", " "), compiler[0])
         headers = [f"-I{include}"] if include else []
         try:
             return _build([*compiler, *flags, *headers, str(sources[0])], library, check)
