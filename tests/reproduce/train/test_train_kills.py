@@ -97,9 +97,9 @@ def check_kills(name, row, kills, tmp_path, monkeypatch):
     place = make_place(tmp_path / "killed", checkpoint_updates=1)
     dice = random.Random(f"{name} {row}")
     for number in range(kills):
-        # three of four get far enough to leave something behind, one in four may not
+        # three of four get far enough to leave a checkpoint behind, that of the update before, one in four may not
         life = (
-            (dice.randrange(1, 4), dice.uniform(1e-4, 3 * one_update)) if number % 4 else (0, dice.uniform(1e-4, 0.1))
+            (dice.randrange(2, 5), dice.uniform(1e-4, 3 * one_update)) if number % 4 else (0, dice.uniform(1e-4, 0.1))
         )
         process = mp.get_context("fork").Process(target=live_for, args=(*life, run, place))
         process.start()
