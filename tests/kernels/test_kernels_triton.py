@@ -251,7 +251,7 @@ def through_operators(op: str, options: tuple) -> None:
     compare([f"grad_{name}" for name in tensors], list(got), wanted, 1e-10)
 
 
-@pytest.mark.parametrize(
+every_operator = pytest.mark.parametrize(
     ("op", "options"),
     [
         ("rnn", ("relu",)),
@@ -266,6 +266,9 @@ def through_operators(op: str, options: tuple) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "-".join(str(word) for word in value if word),
 )
+
+
+@every_operator
 def test_operators_differentiate_through_triton(run: Run, op: str, options: tuple) -> None:
     run(through_operators, op, options)
 
@@ -290,21 +293,7 @@ def difference_quotients(op: str, options: tuple) -> None:
     assert torch.autograd.gradcheck(call, leaves)
 
 
-@pytest.mark.parametrize(
-    ("op", "options"),
-    [
-        ("rnn", ("relu",)),
-        ("rnn", ("tanh",)),
-        ("narrow_rnn", ("tanh",)),
-        ("indrnn", ()),
-        ("narrow_indrnn", ()),
-        ("select", ()),
-        ("lstm", (None, None)),
-        ("narrow_lstm", (None, None)),
-        ("gru", ()),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "-".join(str(word) for word in value if word),
-)
+@every_operator
 def test_gradients_equal_difference_quotients(run: Run, op: str, options: tuple) -> None:
     run(difference_quotients, op, options)
 
