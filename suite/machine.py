@@ -16,10 +16,13 @@ GIT_SECONDS = 20.0
 
 @cache
 def cpu_name() -> str:
-    for line in _cpuinfo():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine() or "unknown"
+    """What the CPU calls itself, with family and model where the system tells: one name may stand for several."""
+    facts = dict(line.replace("\t", "").split(":", 1) for line in _cpuinfo() if ":" in line)
+    name = facts.get("model name", "").strip() or platform.processor() or platform.machine() or "unknown"
+    numbers = [
+        f"{word} {facts[key].strip()}" for word, key in (("family", "cpu family"), ("model", "model")) if key in facts
+    ]
+    return f"{name} ({', '.join(numbers)})" if numbers else name
 
 
 @cache

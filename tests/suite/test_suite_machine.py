@@ -29,3 +29,15 @@ def test_a_slow_or_broken_git_leaves_the_commit_unknown(tmp_path: Path, monkeypa
 def test_a_missing_git_leaves_the_commit_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert commit(tmp_path, "suite") == ("unknown", True)
+
+
+def test_two_processors_of_one_name_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = ["model name\t: AMD EPYC", "cpu family\t: 26", "model\t\t: 2", "flags\t\t: avx512f"]
+    monkeypatch.setattr(machine, "_cpuinfo", lambda: lines)
+    assert machine.cpu_name.__wrapped__() == "AMD EPYC (family 26, model 2)"
+    lines[1:3] = ["cpu family\t: 25", "model\t\t: 1"]
+    assert machine.cpu_name.__wrapped__() == "AMD EPYC (family 25, model 1)"
+    lines[1:3] = []
+    assert machine.cpu_name.__wrapped__() == "AMD EPYC"
+    lines.clear()
+    assert machine.cpu_name.__wrapped__()  # a system without such a file
