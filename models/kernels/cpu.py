@@ -22,7 +22,7 @@ from models.kernels.availability import in_a_fresh_thread
 from models.kernels.bernoulli import reference as random_bits
 from models.kernels.checks import Sizes, letter_sizes, shape_of
 from models.kernels.memory import LARGE, large_tensor
-from models.kernels.operators import Operator, weight_gradient
+from models.kernels.operators import Operator
 from models.kernels.recurrence import RECURRENCES, Recurrence
 from suite import native
 
@@ -66,15 +66,11 @@ def compute(
 ) -> tuple[Tensor, ...]:
     """The outputs of an operator, by the compiled loops."""
     like = cast(Tensor, tensors[0])
-    outputs = {
-        name: _empty(shape_of(letters, sizes), like)
-        for name, letters in operator.outputs.items()
-        if name not in operator.by_blas
-    }
+    outputs = tuple(_empty(shape_of(letters, sizes), like) for letters in operator.outputs.values())
     T, B, N = sizes["T"], sizes["B"], sizes["N"]
     threads = _threads(T * B * N * (operator.products * N or 1))
     choice = sum(allowed.index(word) for allowed, word in zip(operator.words.values(), words, strict=True))
-    pointers = [0 if tensor is None else tensor.data_ptr() for tensor in (*tensors, *outputs.values())]
+    pointers = [0 if tensor is None else tensor.data_ptr() for tensor in (*tensors, *outputs)]
     arguments = _Arguments(
         len(tensors),
         len(outputs),
@@ -89,11 +85,7 @@ def compute(
         raise MemoryError(f"{operator.name}: not enough memory for the scratch of {tuple(like.shape)}.")
     if status != 0:
         raise TypeError(f"{operator.name}: cpu.h takes other arguments than op.py declares.")
-    if operator.by_blas:
-        named = {name: cast(Tensor, tensor) for name, tensor in zip(operator.inputs, tensors, strict=True)}
-        for weight, sequence in operator.by_blas.items():
-            outputs[weight] = weight_gradient(outputs[sequence], named["y"], named["h0"])
-    return tuple(outputs[name] for name in operator.outputs)
+    return outputs
 
 
 def bernoulli(seed: int, most: int, count: int, library: ctypes.CDLL | None = None) -> Tensor:

@@ -6,22 +6,29 @@
 
 namespace durnn {
 
-// Sum over the batch in ascending order: per-sample sums make it independent of the slabs.
+// Sum over the batch in ascending order: per-sample sums make it independent of the slabs. A slab has its samples' sums
+// from `skip` on, (rows, ld).
 template <class T>
-void sum_samples(const T* per_sample, T* total, Index B, Index N) {
+void sum_samples(PerSlab<T>& sums, Index skip, Index ld, T* total, Index slabs, Index B, Index N) {
     std::memset(total, 0, std::size_t(N) * sizeof(T));
-    for (Index b = 0; b < B; ++b)
-        for (Index n = 0; n < N; ++n) total[n] += per_sample[b * N + n];
+    for (Index slab = 0; slab < slabs; ++slab) {
+        const Index rows = slab_begin(B, slabs, slab + 1) - slab_begin(B, slabs, slab);
+        for (Index b = 0; b < rows; ++b)
+            for (Index n = 0; n < N; ++n) total[n] += sums[slab][skip + b * ld + n];
+    }
 }
 
-// The (rows, N) matrices that the slabs added up, in the order of the slabs; parts: (slabs, rows, ld)
+// The (rows, N) matrices that the slabs added up, in the order of the slabs; a slab has its own from `skip` on,
+// (rows, ld).
 template <class T>
-void sum_slabs(const T* parts, Index ld, T* total, Index slabs, Index rows, Index N) {
-    for_slabs(rows, rows * N < 1 << 18 ? 1 : slabs, [=](Index, Index first, Index last) {
+void sum_slabs(PerSlab<T>& parts, Index skip, Index ld, T* total, Index slabs, Index rows, Index N) {
+    for_slabs(rows, rows * N < 1 << 18 ? 1 : slabs, [&](Index, Index first, Index last) {
         for (Index row = first; row < last; ++row) {
             std::memset(total + row * N, 0, std::size_t(N) * sizeof(T));
-            for (Index slab = 0; slab < slabs; ++slab)
-                for (Index n = 0; n < N; ++n) total[row * N + n] += parts[(slab * rows + row) * ld + n];
+            for (Index slab = 0; slab < slabs; ++slab) {
+                const T* part = parts[slab] + skip + row * ld;
+                for (Index n = 0; n < N; ++n) total[row * N + n] += part[n];
+            }
         }
     });
 }

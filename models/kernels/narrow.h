@@ -47,7 +47,6 @@ struct Narrow {
 // Where the gradients g of u go: to memory …
 template <class T>
 struct SequenceGradient {
-    static constexpr bool narrow = false;
     T* grad_u;
     Index M;
     template <class L>
@@ -55,7 +54,8 @@ struct SequenceGradient {
         store<T>(grad_u + row * M + n, g, lanes);
     }
     void add_to(Ahead& ahead, Index row, Index rows) const { ahead.add(grad_u + row * M, rows * M); }
-    void add_piece(const T*, Index, Index, Index, Index, Index) const {}
+    void begin(Index) const {}
+    void add_piece(Index, const T*, Index, Index, Index, Index, Index) const {}
 };
 
 // … or, a piece of a slab at a time, into grad_x = W_inᵀ g, grad_W_in = Σ g xᵀ and grad_b = Σ g. The sums are kept by
@@ -63,9 +63,9 @@ struct SequenceGradient {
 template <class T>
 class NarrowGradient {
   public:
-    static constexpr bool narrow = true;
-    NarrowGradient(const T* x, const T* W_in, T* grad_x, Index B, Index M, Index I)
-        : x_(x), grad_x_(grad_x), B_(B), M_(M), I_(I), ld_(padded<T>(M)), sums_((I + 1) * B * ld_), columns_(I * ld_) {
+    NarrowGradient(const T* x, const T* W_in, T* grad_x, Index slabs, Index B, Index M, Index I)
+        : x_(x), grad_x_(grad_x), slabs_(slabs), B_(B), M_(M), I_(I), ld_(padded<T>(M)),
+          skip_(most_rows(B, slabs) * ld_), sums_(slabs, (I + 1) * skip_), columns_(I * ld_) {
         for (Index i = 0; i < I; ++i)
             for (Index n = 0; n < M; ++n) columns_.data()[i * ld_ + n] = W_in[n * I + i];
     }
@@ -73,14 +73,16 @@ class NarrowGradient {
     void put(Index, Index, Vector<T>, L) const {}
     void add_to(Ahead&, Index, Index) const {}
 
-    // g: (to − from, rows, ld), of the steps [from, to) and the samples from `first` on; zero beyond M
-    void add_piece(const T* g, Index ld, Index from, Index to, Index first, Index rows) {
+    void begin(Index slab) { sums_.zeroed(slab); }
+    // g: (to − from, rows, ld), of the steps [from, to) and the slab's samples from `first` on; zero beyond M
+    void add_piece(Index slab, const T* g, Index ld, Index from, Index to, Index first, Index rows) {
         for (Index b = 0; b < rows; ++b) {
             const T* x = x_ + (first + b) * I_;
             const T* from_b = g + b * ld - from * rows * ld;  // of this sample at t = 0
-            T* sum_b = sums_.data() + (I_ * B_ + first + b) * ld_;
+            T* sums = sums_[slab] + (first + b - slab_begin(B_, slabs_, slab)) * ld_;  // of this sample
+            T* sum_b = sums + I_ * skip_;
             for (Index i = 0; i < I_; ++i) {
-                T* sum = sums_.data() + (i * B_ + first + b) * ld_;
+                T* sum = sums + i * skip_;
                 for (Index n = 0; n < M_; n += width<T>) {
                     Vector<T> total = load<T>(sum + n), bias = load<T>(sum_b + n);
                     for (Index t = to - 1; t >= from; --t) {
@@ -97,13 +99,12 @@ class NarrowGradient {
         }
     }
     void finish(T* grad_W_in, T* grad_b) {
-        std::memset(grad_b, 0, std::size_t(M_) * sizeof(T));
-        std::memset(grad_W_in, 0, std::size_t(M_ * I_) * sizeof(T));
-        for (Index b = 0; b < B_; ++b)
-            for (Index n = 0; n < M_; ++n) {
-                for (Index i = 0; i < I_; ++i) grad_W_in[n * I_ + i] += sums_.data()[(i * B_ + b) * ld_ + n];
-                grad_b[n] += sums_.data()[(I_ * B_ + b) * ld_ + n];
-            }
+        sum_samples(sums_, I_ * skip_, ld_, grad_b, slabs_, B_, M_);
+        for (Index i = 0; i < I_; ++i) {
+            T* column = columns_.data() + i * ld_;
+            sum_samples(sums_, i * skip_, ld_, column, slabs_, B_, M_);
+            for (Index n = 0; n < M_; ++n) grad_W_in[n * I_ + i] = column[n];
+        }
     }
 
   private:
@@ -114,8 +115,9 @@ class NarrowGradient {
     }
     const T* x_;
     T* grad_x_;
-    const Index B_, M_, I_, ld_;
-    Buffer<T> sums_, columns_;
+    const Index slabs_, B_, M_, I_, ld_, skip_;
+    PerSlab<T> sums_;  // (I + 1, rows, ld): for W_in column by column, and for b
+    Buffer<T> columns_;
 };
 
 }  // namespace durnn

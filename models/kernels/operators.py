@@ -48,8 +48,7 @@ class Operator:
     folder: where its implementations are; a recurrence and its form for narrow inputs share one. label: what error
     messages begin with. optional: inputs that may be None, with a dtype where they have their own. words: option ->
     what it may be, at most one. products: products of a sample's units with an (N, N) matrix in one step, 0 if the
-    loop is elementwise. constants: numbers that the C++ loop takes besides tensors and sizes. by_blas: gradients that
-    the C++ loop leaves out, see ``weight_gradient``.
+    loop is elementwise. constants: numbers that the C++ loop takes besides tensors and sizes.
     """
 
     def __init__(
@@ -64,14 +63,13 @@ class Operator:
         words: Mapping[str, Letters],
         products: int,
         constants: tuple[float, ...] = (),
-        by_blas: Mapping[str, str] | None = None,
     ) -> None:
         self.folder, self.recurrence, self.direction, self.label = folder, recurrence, direction, label
         self.name = f"{recurrence}_{direction}"
         self.inputs, self.outputs, self.words = inputs, outputs, words
         self.optional = {name: optional[name] for name in inputs if name in optional}
         self.dtypes = {name: dtype for name, dtype in self.optional.items() if dtype is not None}
-        self.products, self.constants, self.by_blas = products, constants, dict(by_blas or {})
+        self.products, self.constants = products, constants
         tensors = [f"Tensor? {name}" if name in optional else f"Tensor {name}" for name in inputs]
         taken = ", ".join([*tensors, *(f"str {option}" for option in words)])
         made = "Tensor" if len(outputs) == 1 else f"({', '.join('Tensor' for _ in outputs)})"

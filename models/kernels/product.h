@@ -83,6 +83,24 @@ class Buffer {
     T* data_;
 };
 
+// Scratch for each slab, to be zeroed by whoever works on it, and far from that of the others: a core fetches ahead of
+// what it reads, some pages even, and would take lines from another core's cache at every step.
+template <class T>
+class PerSlab {
+  public:
+    PerSlab(Index slabs, Index count)
+        : count_(count), stride_((count + line - 1) / line * line + gap), buffer_(slabs * stride_, false) {}
+    T* operator[](Index slab) { return buffer_.data() + slab * stride_; }
+    T* zeroed(Index slab) {
+        return static_cast<T*>(std::memset((*this)[slab], 0, std::size_t(count_) * sizeof(T)));
+    }
+
+  private:
+    static constexpr Index line = 64 / sizeof(T), gap = (1 << 16) / sizeof(T);
+    const Index count_, stride_;
+    Buffer<T> buffer_;
+};
+
 // Row length of scratch matrices: whole panels, plus one vector so that rows do not collide in one cache set.
 template <class T>
 inline Index padded(Index columns) {

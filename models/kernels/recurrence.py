@@ -52,8 +52,7 @@ class Recurrence:
     reference: the same function in plain torch. outputs: what it returns, with shapes; all have a gradient. residuals:
     what the fused forward computes besides, for the backward alone. saved: what the backward reads, in order, out of
     tensors, outputs and residuals; without it there is no fused form. products: of a sample's units with an (N, N)
-    matrix per step, in forward and backward; 0 if elementwise. constants: numbers that the C++ forward takes. by_blas:
-    weight -> sequence, where the C++ backward leaves ``grad_weight = Σ grad_sequence_t y_{t-1}ᵀ`` to BLAS.
+    matrix per step, in forward and backward; 0 if elementwise. constants: numbers that the C++ forward takes.
     reference_only: options of which the fused forms know only the default.
     """
 
@@ -63,7 +62,6 @@ class Recurrence:
     saved: tuple[str, ...] = ()
     products: tuple[int, int] = (0, 0)
     constants: tuple[float, ...] = ()
-    by_blas: Mapping[str, str] = field(default_factory=dict)
     reference_only: tuple[str, ...] = ()
     forward: Operator | None = field(default=None, init=False)
     backward: Operator | None = field(default=None, init=False)
@@ -101,14 +99,13 @@ class Recurrence:
         incoming = {f"grad_{name}": known[name] for name in self.outputs}
         outgoing = {f"grad_{name}": self.tensors[name] for name in self.differentiable}
         saved = {name: known[name] for name in self.saved}
-        left_out = {f"grad_{weight}": f"grad_{sequence}" for weight, sequence in self.by_blas.items()}
         forward = Operator(
             self.folder, self.name, "forward", self.label, self.tensors, made, self.optional, self.words,
             self.products[0], self.constants,
         )  # fmt: skip
         self.backward = Operator(
             self.folder, self.name, "backward", f"{self.name}_backward", incoming | saved, outgoing, self.optional,
-            self.words, self.products[1], by_blas=left_out,
+            self.words, self.products[1],
         )  # fmt: skip
         forward.call.register_autograd(self._differentiate, setup_context=self._remember)
         self.forward = forward

@@ -47,6 +47,8 @@ class FlushSubnormals {
 };
 
 inline Index slab_count(Index B, Index threads) { return std::max(Index(1), std::min(threads, B)); }
+inline Index slab_begin(Index B, Index slabs, Index slab) { return B * slab / slabs; }
+inline Index most_rows(Index B, Index slabs) { return (B + slabs - 1) / slabs; }  // of a slab
 
 // Runs body(slab, first, last) over slabs of [0, B), one per thread, for the whole call.
 template <class Body>
@@ -64,7 +66,7 @@ void for_slabs(Index B, Index threads, Body body) {
             const FlushSubnormals flush;
             Shared& self = *static_cast<Shared*>(data);
             for (Index i; (i = self.next++) < self.slabs;)
-                self.body(i, self.B * i / self.slabs, self.B * (i + 1) / self.slabs);
+                self.body(i, slab_begin(self.B, self.slabs, i), slab_begin(self.B, self.slabs, i + 1));
         }
     } shared{body, {0}, B, threads};
     if (team && team_process == long(getpid())) return team(Shared::work, &shared, unsigned(threads), 0);

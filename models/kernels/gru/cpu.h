@@ -12,11 +12,11 @@ namespace durnn {
 template <class T>
 void gru_forward(const T* u, const T* W_rec, const T* b_new, const T* h0, T* y, T* gates, Index steps, Index B, Index N,
                  Index threads) {
-    const Index ld = padded<T>(N), ldz = padded<T>(3 * N);
+    const Index ld = padded<T>(N), ldz = padded<T>(3 * N), slabs = slab_count(B, threads);
     Packed<T> weights({{W_rec, N, 1, N}}, 3 * N, threads);
-    Buffer<T> state(B * ld), sums(B * ldz);
-    for_slabs(B, threads, [&, u, b_new, h0, y, gates](Index, Index first, Index last) {
-        T *h = state.data() + first * ld, *v = sums.data() + first * ldz;
+    PerSlab<T> state(slabs, most_rows(B, slabs) * ld), sums(slabs, most_rows(B, slabs) * ldz);
+    for_slabs(B, threads, [&, u, b_new, h0, y, gates](Index slab, Index first, Index last) {
+        T *h = state.zeroed(slab), *v = sums.zeroed(slab);
         const Index rows = last - first;
         for (Index b = 0; b < rows; ++b) std::memcpy(h + b * ld, h0 + (first + b) * N, std::size_t(N) * sizeof(T));
         for (Index t = 0; t < steps; ++t) {
@@ -54,12 +54,14 @@ void gru_backward(const T* grad_y, const T* W_rec, const T* h0, const T* y, cons
                   T* grad_b_new, T* grad_h0, Index steps, Index B, Index N, Index threads) {
     const Index ld = padded<T>(N), ldg = padded<T>(3 * N), slabs = slab_count(B, threads);
     Packed<T> weights({{W_rec, 3 * N, N, 1}}, N, threads);
-    const Index span = piece_steps(steps, B, slabs);
-    Buffer<T> sums(B * ld), past(B * ld), sum_b(B * N), gradients(slabs * 3 * N * ld), scratch(span * B * (ld + ldg));
+    const Index span = piece_steps(steps, B, slabs), most = most_rows(B, slabs);
+    PerSlab<T> sums(slabs, most * ld), past(slabs, most * ld), sum_b(slabs, most * N), gradients(slabs, 3 * N * ld);
+    PerSlab<T> scratch(slabs, span * most * (ld + ldg));
     for_slabs(B, threads, [&, grad_y, h0, y, gates, grad_u, grad_h0](Index slab, Index first, Index last) {
         const Index rows = last - first;
-        T *g = scratch.data() + span * first * (ld + ldg), *befores = g + span * rows * ldg;
-        T *dh = sums.data() + first * ld, *kept = past.data() + first * ld;  // ∂/∂y_{t-1} by the product and by z
+        T *g = scratch.zeroed(slab), *befores = g + span * rows * ldg, *grad_W = gradients.zeroed(slab);
+        T *dh = sums.zeroed(slab), *kept = past.zeroed(slab);  // ∂/∂y_{t-1} by the product and by z
+        T* biases = sum_b.zeroed(slab);
         for (Index to = steps; to > 0; to -= span) {
             const Index from = std::max(to - span, Index(0));
             for (Index t = to - 1; t >= from; --t) {
@@ -69,7 +71,7 @@ void gru_backward(const T* grad_y, const T* W_rec, const T* h0, const T* y, cons
                     const T *grad = grad_y + at, *active = gates + 4 * at, *sum = dh + b * ld;
                     const T* before = t ? y + at - B * N : h0 + (first + b) * N;
                     T *out = grad_u + 3 * at, *state = g_t + b * ldg, *copy = before_t + b * ld, *carried = kept + b * ld;
-                    T* bias = sum_b.data() + (first + b) * N;
+                    T* bias = biases + b * N;
                     for_vectors<T>(N, [=](Index n, auto lanes) {
                         const Vector<T> r = load<T>(active + n, lanes), z = load<T>(active + N + n, lanes),
                                         candidate = load<T>(active + 2 * N + n, lanes),
@@ -99,14 +101,13 @@ void gru_backward(const T* grad_y, const T* W_rec, const T* h0, const T* y, cons
                 product<T>(g_t, ldg, rows, weights, dh, ld, ahead);
             }
             Ahead nothing;
-            add_outer<T>(g, ldg, 3 * N, befores, ld, N, (to - from) * rows, gradients.data() + slab * 3 * N * ld, ld,
-                         nothing);
+            add_outer<T>(g, ldg, 3 * N, befores, ld, N, (to - from) * rows, grad_W, ld, nothing);
         }
         for (Index b = 0; b < rows; ++b)
             for (Index n = 0; n < N; ++n) grad_h0[(first + b) * N + n] = dh[b * ld + n] + kept[b * ld + n];
     });
-    sum_samples(sum_b.data(), grad_b_new, B, N);
-    sum_slabs(gradients.data(), ld, grad_W_rec, slabs, 3 * N, N);
+    sum_samples(sum_b, 0, N, grad_b_new, slabs, B, N);
+    sum_slabs(gradients, 0, ld, grad_W_rec, slabs, 3 * N, N);
 }
 
 }  // namespace durnn

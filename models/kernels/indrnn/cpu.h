@@ -60,22 +60,25 @@ inline void reverse_steps(const T* grad_y, const T* U, const T* y, const T* befo
 template <class T>
 void indrnn_backward(const T* grad_y, const T* U, const T* h0, const T* y, T* grad_u, T* grad_U, T* grad_h0,
                      Index steps, Index B, Index N, Index threads) {
-    Buffer<T> sum_U(B * N);
-    for_slabs(B, threads, [&, grad_y, U, h0, y, grad_u, grad_h0](Index, Index first, Index last) {
-        std::memset(grad_h0 + first * N, 0, std::size_t((last - first) * N) * sizeof(T));
+    const Index slabs = slab_count(B, threads);
+    PerSlab<T> sum_U(slabs, most_rows(B, slabs) * N), carried(slabs, most_rows(B, slabs) * N);
+    for_slabs(B, threads, [&, grad_y, U, h0, y, grad_u, grad_h0](Index slab, Index first, Index last) {
+        T *back = carried.zeroed(slab), *total = sum_U.zeroed(slab);
         for (Index to = steps; to > 0; to -= reverse_span) {
             const Index from = std::max(to - reverse_span, Index(0));
             for (Index b = first; b < last; ++b) {
                 const T* before = from ? y + ((from - 1) * B + b) * N : h0 + b * N;
                 T* out = grad_u + b * N;
-                reverse_steps<T>(grad_y + b * N, U, y + b * N, before, grad_h0 + b * N, sum_U.data() + b * N, from, to,
+                const Index row = (b - first) * N;
+                reverse_steps<T>(grad_y + b * N, U, y + b * N, before, back + row, total + row, from, to,
                                  B * N, N, [=](Index t, Index n, Vector<T> g, auto lanes) {
                                      store<T>(out + t * B * N + n, g, lanes);
                                  });
             }
         }
+        std::memcpy(grad_h0 + first * N, back, std::size_t((last - first) * N) * sizeof(T));
     });
-    sum_samples(sum_U.data(), grad_U, B, N);
+    sum_samples(sum_U, 0, N, grad_U, slabs, B, N);
 }
 
 // y_t = relu(W_in x_t + b + U ∘ y_{t-1})
@@ -107,26 +110,29 @@ template <class T>
 void narrow_indrnn_backward(const T* grad_y, const T* x, const T* W_in, const T* U, const T* h0, const T* y, T* grad_x,
                             T* grad_W_in, T* grad_b, T* grad_U, T* grad_h0, Index steps, Index B, Index N,
                             Index threads, Index I) {
-    const Index ld = padded<T>(N), span = std::min(steps, reverse_span);
-    NarrowGradient<T> gradient(x, W_in, grad_x, B, N, I);
-    Buffer<T> sum_U(B * N), scratch(span * B * ld);
-    for_slabs(B, threads, [&, grad_y, U, h0, y, grad_h0](Index, Index first, Index last) {
-        T* g = scratch.data() + span * first * ld;
-        std::memset(grad_h0 + first * N, 0, std::size_t((last - first) * N) * sizeof(T));
+    const Index ld = padded<T>(N), span = std::min(steps, reverse_span), slabs = slab_count(B, threads);
+    const Index size = most_rows(B, slabs) * N;
+    NarrowGradient<T> gradient(x, W_in, grad_x, slabs, B, N, I);
+    PerSlab<T> sum_U(slabs, size), carried(slabs, size), scratch(slabs, span * ld);
+    for_slabs(B, threads, [&, grad_y, U, h0, y, grad_h0](Index slab, Index first, Index last) {
+        T *g = scratch.zeroed(slab), *back = carried.zeroed(slab), *total = sum_U.zeroed(slab);
+        gradient.begin(slab);
         for (Index to = steps; to > 0; to -= span) {
             const Index from = std::max(to - span, Index(0));
             for (Index b = first; b < last; ++b) {
                 const T* before = from ? y + ((from - 1) * B + b) * N : h0 + b * N;
-                reverse_steps<T>(grad_y + b * N, U, y + b * N, before, grad_h0 + b * N, sum_U.data() + b * N, from, to,
+                const Index row = (b - first) * N;
+                reverse_steps<T>(grad_y + b * N, U, y + b * N, before, back + row, total + row, from, to,
                                  B * N, N, [=](Index t, Index n, Vector<T> v, auto lanes) {
                                      store<T>(g + (t - from) * ld + n, v, lanes);
                                  });
-                gradient.add_piece(g, ld, from, to, b, 1);
+                gradient.add_piece(slab, g, ld, from, to, b, 1);
             }
         }
+        std::memcpy(grad_h0 + first * N, back, std::size_t((last - first) * N) * sizeof(T));
     });
     gradient.finish(grad_W_in, grad_b);
-    sum_samples(sum_U.data(), grad_U, B, N);
+    sum_samples(sum_U, 0, N, grad_U, slabs, B, N);
 }
 
 }  // namespace durnn

@@ -1,5 +1,4 @@
-// The loops of reference.py, each thread owning a slab of the batch for the whole sequence. Where the gradient of u is
-// stored, that of W_rec, a product over all steps at once, is left to the caller's BLAS.
+// The loops of reference.py, each thread owning a slab of the batch for the whole sequence.
 // Arguments as declared in op.py; y_{-1} is h0.
 #pragma once
 
@@ -48,13 +47,13 @@ template <class T, class Input, class Noisy>
 void lstm_forward_loop(const Input input, const T* W_rec, const T* h0, const T* c0, const Noisy noise, T* y, T* c_last,
                        T* gates, T* cells, Index steps, Index B, Index N, Index threads) {
     constexpr bool noisy = std::is_same_v<Noisy, Noise<T>>;
-    const Index ld = padded<T>(N + input.columns()), ldz = padded<T>(4 * N);
+    const Index ld = padded<T>(N + input.columns()), ldz = padded<T>(4 * N), slabs = slab_count(B, threads);
     std::vector<Matrix<T>> factors{{W_rec, N, 1, N}};
     input.append_to(factors);
     Packed<T> weights(factors, 4 * N, threads);
-    Buffer<T> state(B * ld), sums(B * ldz);
-    for_slabs(B, threads, [&, input, h0, c0, y, c_last, gates, cells](Index, Index first, Index last) {
-        T *h = state.data() + first * ld, *z = sums.data() + first * ldz;
+    PerSlab<T> state(slabs, most_rows(B, slabs) * ld), sums(slabs, most_rows(B, slabs) * ldz);
+    for_slabs(B, threads, [&, input, h0, c0, y, c_last, gates, cells](Index slab, Index first, Index last) {
+        T *h = state.zeroed(slab), *z = sums.zeroed(slab);
         const Index rows = last - first;
         for (Index b = 0; b < rows; ++b) std::memcpy(h + b * ld, h0 + (first + b) * N, std::size_t(N) * sizeof(T));
         for (Index t = 0; t < steps; ++t) {
@@ -103,35 +102,36 @@ void lstm_forward_loop(const Input input, const T* W_rec, const T* h0, const T* 
     });
 }
 
-// With a narrow input a slab goes through pieces of several steps, and grad_W_rec is added up from them.
+// A slab goes through pieces of several steps, of which grad_W_rec is added up.
 template <class T, class Gradient, class Noisy>
 void lstm_backward_loop(const T* grad_y, const T* grad_c, const T* W_rec, const T* h0, const T* c0, const T* y,
                         const T* gates, const T* cells, const Noisy noise, Gradient& gradient, T* grad_W_rec,
                         T* grad_h0, T* grad_c0, Index steps, Index B, Index N, Index threads) {
-    constexpr bool noisy = std::is_same_v<Noisy, Noise<T>>, narrow = Gradient::narrow;
+    constexpr bool noisy = std::is_same_v<Noisy, Noise<T>>;
     const Index ld = padded<T>(N), ldg = padded<T>(4 * N), slabs = slab_count(B, threads);
-    const Index span = narrow ? piece_steps(steps, B, slabs) : 1;
+    const Index span = piece_steps(steps, B, slabs), most = most_rows(B, slabs);
     Packed<T> weights({{W_rec, 4 * N, N, 1}}, N, threads);
-    Buffer<T> state(span * B * ldg), sums(B * ld), past(noisy ? B * ld : 0);
-    Buffer<T> befores(narrow ? span * B * ld : 0), weight_gradients(narrow ? slabs * 4 * N * ld : 0);
+    PerSlab<T> state(slabs, span * most * ldg), befores(slabs, span * most * ld), weight_gradients(slabs, 4 * N * ld);
+    PerSlab<T> sums(slabs, most * ld), past(slabs, noisy ? most * ld : 0), cell_gradients(slabs, most * N);
     for_slabs(B, threads, [&, grad_y, grad_c, h0, c0, y, gates, cells, grad_h0, grad_c0](Index slab, Index first,
                                                                                         Index last) {
-        T *piece = state.data() + span * first * ldg, *dh = sums.data() + first * ld;
-        T* before_piece = befores.data() + (narrow ? span * first * ld : 0);
-        T* kept = past.data() + first * ld;  // ∂/∂y_t by y_{t+1} = d_h ∘ y_t + …
+        T *piece = state.zeroed(slab), *before_piece = befores.zeroed(slab), *grad_W = weight_gradients.zeroed(slab);
+        T *dh = sums.zeroed(slab), *dc = cell_gradients.zeroed(slab);
+        T* kept = past.zeroed(slab);  // ∂/∂y_t by y_{t+1} = d_h ∘ y_t + …
         const Index rows = last - first;
         const std::size_t bytes = std::size_t(rows * N) * sizeof(T);
-        std::memcpy(grad_c0 + first * N, grad_c + first * N, bytes);  // carries ∂/∂c_t down to t = 0
+        gradient.begin(slab);
+        std::memcpy(dc, grad_c + first * N, bytes);
         for (Index t = steps - 1; t >= 0; --t) {
             const Index from = t / span * span;  // of the piece
             T *dz = piece + (t - from) * rows * ldg, *before_t = before_piece + (t - from) * rows * ld;
             for (Index b = 0; b < rows; ++b) {
                 const Index row = t * B + first + b, at = row * N;
                 const T* y_before = t ? y + at - B * N : h0 + (first + b) * N;
-                if constexpr (narrow) std::memcpy(before_t + b * ld, y_before, std::size_t(N) * sizeof(T));
+                std::memcpy(before_t + b * ld, y_before, std::size_t(N) * sizeof(T));
                 const T *in = gates + 4 * at, *before = t ? cells + at - B * N : c0 + (first + b) * N;
                 const T *cell = cells + at, *grad = grad_y + at, *sum = dh + b * ld;
-                T *v = dz + b * ldg, *carried = grad_c0 + (first + b) * N;
+                T *v = dz + b * ldg, *carried = dc + b * N;
                 T* kept_h = kept + b * ld;
                 for_vectors<T>(N, [=, &gradient](Index n, auto lanes) {
                     const Vector<T> i = load<T>(in + n, lanes), f = load<T>(in + N + n, lanes),
@@ -166,26 +166,26 @@ void lstm_backward_loop(const T* grad_y, const T* grad_c, const T* W_rec, const 
                 const Index next = ((t - 1) * B + first) * N;
                 ahead.add(gates + 4 * next, 4 * rows * N);
                 gradient.add_to(ahead, (t - 1) * B + first, rows);
-                if constexpr (narrow) ahead.add(t > 1 ? y + next - B * N : h0 + first * N, rows * N);
+                ahead.add(t > 1 ? y + next - B * N : h0 + first * N, rows * N);
                 ahead.add(grad_y + next, rows * N);
                 ahead.add(t > 1 ? cells + next - B * N : c0 + first * N, rows * N);
                 if constexpr (noisy) noise.add_to(ahead, next, rows * N);
             }
             product<T>(dz, ldg, rows, weights, dh, ld, ahead);
-            if constexpr (narrow)
-                if (t == from) {
-                    const Index to = std::min(from + span, steps);
-                    Ahead nothing;
-                    add_outer<T>(piece, ldg, 4 * N, before_piece, ld, N, (to - from) * rows,
-                                 weight_gradients.data() + slab * 4 * N * ld, ld, nothing);
-                    gradient.add_piece(piece, ldg, from, to, first, rows);
-                }
+            if (t == from) {
+                const Index to = std::min(from + span, steps);
+                Ahead nothing;
+                add_outer<T>(piece, ldg, 4 * N, before_piece, ld, N, (to - from) * rows,
+                             grad_W, ld, nothing);
+                gradient.add_piece(slab, piece, ldg, from, to, first, rows);
+            }
         }
+        std::memcpy(grad_c0 + first * N, dc, bytes);
         for (Index b = 0; b < rows; ++b)
             for (Index n = 0; n < N; ++n)
                 grad_h0[(first + b) * N + n] = noisy ? dh[b * ld + n] + kept[b * ld + n] : dh[b * ld + n];
     });
-    if constexpr (narrow) sum_slabs(weight_gradients.data(), ld, grad_W_rec, slabs, 4 * N, N);
+    sum_slabs(weight_gradients, 0, ld, grad_W_rec, slabs, 4 * N, N);
 }
 
 // Calls loop(noise) with or without noise.
@@ -208,12 +208,12 @@ void lstm_forward(const T* u, const T* W_rec, const T* h0, const T* c0, const By
 }
 template <class T>
 void lstm_backward(const T* grad_y, const T* grad_c, const T* W_rec, const T* h0, const T* c0, const T* y,
-                   const T* gates, const T* cells, const Byte* noise, const T* rates, T* grad_u, T* grad_h0, T* grad_c0,
-                   Index steps, Index B, Index N, Index threads) {
+                   const T* gates, const T* cells, const Byte* noise, const T* rates, T* grad_u, T* grad_W_rec,
+                   T* grad_h0, T* grad_c0, Index steps, Index B, Index N, Index threads) {
     SequenceGradient<T> gradient{grad_u, 4 * N};
     with_noise<T>(noise, rates, [=, &gradient](auto noise) {
-        lstm_backward_loop<T>(grad_y, grad_c, W_rec, h0, c0, y, gates, cells, noise, gradient,
-                              static_cast<T*>(nullptr), grad_h0, grad_c0, steps, B, N, threads);
+        lstm_backward_loop<T>(grad_y, grad_c, W_rec, h0, c0, y, gates, cells, noise, gradient, grad_W_rec, grad_h0,
+                              grad_c0, steps, B, N, threads);
     });
 }
 template <class T>
@@ -230,7 +230,7 @@ void narrow_lstm_backward(const T* grad_y, const T* grad_c, const T* x, const T*
                           const T* c0, const T* y, const T* gates, const T* cells, const Byte* noise, const T* rates,
                           T* grad_x, T* grad_W_in, T* grad_b, T* grad_W_rec, T* grad_h0, T* grad_c0, Index steps,
                           Index B, Index N, Index threads, Index I) {
-    NarrowGradient<T> gradient(x, W_in, grad_x, B, 4 * N, I);
+    NarrowGradient<T> gradient(x, W_in, grad_x, slab_count(B, threads), B, 4 * N, I);
     with_noise<T>(noise, rates, [=, &gradient](auto noise) {
         lstm_backward_loop<T>(grad_y, grad_c, W_rec, h0, c0, y, gates, cells, noise, gradient, grad_W_rec, grad_h0,
                               grad_c0, steps, B, N, threads);

@@ -17,8 +17,7 @@ from models.kernels.recurrence import Recurrence
     outputs={"y": "T B N", "c_last": "B N"},
     residuals={"gates": "T B 4N", "cells": "T B N"},
     saved=("W_rec", "h0", "c0", "y", "gates", "cells", "noise", "rates"),
-    products=(4, 4),
-    by_blas={"W_rec": "u"},
+    products=(4, 8),
 )
 def lstm_scan(
     u: Annotated[Tensor, "T B 4N"],

@@ -11,13 +11,13 @@ namespace durnn {
 template <class T, bool Tanh, class Input>
 void rnn_forward_loop(const Input input, const T* W_rec, const T* h0, T* y, Index steps, Index B, Index N,
                       Index threads) {
-    const Index ld = padded<T>(N + input.columns()), ldz = padded<T>(N);
+    const Index ld = padded<T>(N + input.columns()), ldz = padded<T>(N), slabs = slab_count(B, threads);
     std::vector<Matrix<T>> factors{{W_rec, N, 1, N}};
     input.append_to(factors);
     Packed<T> weights(factors, N, threads);
-    Buffer<T> state(B * ld), sums(B * ldz);
-    for_slabs(B, threads, [&, input, h0, y](Index, Index first, Index last) {
-        T *h = state.data() + first * ld, *z = sums.data() + first * ldz;
+    PerSlab<T> state(slabs, most_rows(B, slabs) * ld), sums(slabs, most_rows(B, slabs) * ldz);
+    for_slabs(B, threads, [&, input, h0, y](Index slab, Index first, Index last) {
+        T *h = state.zeroed(slab), *z = sums.zeroed(slab);
         const Index rows = last - first;
         for (Index b = 0; b < rows; ++b) std::memcpy(h + b * ld, h0 + (first + b) * N, std::size_t(N) * sizeof(T));
         for (Index t = 0; t < steps; ++t) {
@@ -47,11 +47,13 @@ void rnn_backward_loop(const T* grad_y, const T* W_rec, const T* h0, const T* y,
                        T* grad_h0, Index steps, Index B, Index N, Index threads) {
     const Index ld = padded<T>(N), slabs = slab_count(B, threads);
     Packed<T> weights({{W_rec, N, N, 1}}, N, threads);
-    const Index span = piece_steps(steps, B, slabs);
-    Buffer<T> sums(B * ld), gradients(slabs * N * ld), scratch(2 * span * B * ld);
+    const Index span = piece_steps(steps, B, slabs), size = most_rows(B, slabs) * ld;
+    PerSlab<T> sums(slabs, size), gradients(slabs, N * ld), scratch(slabs, 2 * span * size);
     for_slabs(B, threads, [&, grad_y, h0, y, grad_h0](Index slab, Index first, Index last) {
         const Index rows = last - first;
-        T *g = scratch.data() + 2 * span * first * ld, *befores = g + span * rows * ld, *z = sums.data() + first * ld;
+        gradient.begin(slab);
+        T *g = scratch.zeroed(slab), *befores = g + span * rows * ld, *z = sums.zeroed(slab);
+        T* grad_W = gradients.zeroed(slab);
         for (Index to = steps; to > 0; to -= span) {
             const Index from = std::max(to - span, Index(0));
             for (Index t = to - 1; t >= from; --t) {
@@ -80,13 +82,13 @@ void rnn_backward_loop(const T* grad_y, const T* W_rec, const T* h0, const T* y,
                 product<T>(g_t, ld, rows, weights, z, ld, ahead);
             }
             Ahead nothing;
-            add_outer<T>(g, ld, N, befores, ld, N, (to - from) * rows, gradients.data() + slab * N * ld, ld, nothing);
-            gradient.add_piece(g, ld, from, to, first, rows);
+            add_outer<T>(g, ld, N, befores, ld, N, (to - from) * rows, grad_W, ld, nothing);
+            gradient.add_piece(slab, g, ld, from, to, first, rows);
         }
         for (Index b = 0; b < rows; ++b)
             std::memcpy(grad_h0 + (first + b) * N, z + b * ld, std::size_t(N) * sizeof(T));
     });
-    sum_slabs(gradients.data(), ld, grad_W_rec, slabs, N, N);
+    sum_slabs(gradients, 0, ld, grad_W_rec, slabs, N, N);
 }
 
 // The loops as declared, with the input as a sequence or with a narrow one.
@@ -109,7 +111,7 @@ template <class T, bool Tanh>
 void narrow_rnn_backward(const T* grad_y, const T* x, const T* W_in, const T* W_rec, const T* h0, const T* y, T* grad_x,
                          T* grad_W_in, T* grad_b, T* grad_W_rec, T* grad_h0, Index steps, Index B, Index N,
                          Index threads, Index I) {
-    NarrowGradient<T> gradient(x, W_in, grad_x, B, N, I);
+    NarrowGradient<T> gradient(x, W_in, grad_x, slab_count(B, threads), B, N, I);
     rnn_backward_loop<T, Tanh>(grad_y, W_rec, h0, y, gradient, grad_W_rec, grad_h0, steps, B, N, threads);
     gradient.finish(grad_W_in, grad_b);
 }

@@ -14,11 +14,12 @@ template <class T>
 void select_forward(const T* h_short, const T* W_ss, const T* b_s, const T* W_ls, const T* W_s, const T* U,
                     const T* b_thre, const T* b_long, const T* h0, T* y, T* S, T* scale, T floor, Index steps, Index B,
                     Index N, Index threads) {
-    const Index ld = padded<T>(N), ld_both = padded<T>(2 * N);
+    const Index ld = padded<T>(N), ld_both = padded<T>(2 * N), slabs = slab_count(B, threads);
+    const Index most = most_rows(B, slabs);
     Packed<T> into_selection({{W_ss, N, 1, N}, {W_ls, N, 1, N}}, N, threads), into_long({{W_s, N, 1, N}}, N, threads);
-    Buffer<T> memories(B * ld_both), sums(B * ld), inputs(B * ld);
-    for_slabs(B, threads, [&, h_short, b_s, U, b_long, h0, y, S, scale](Index, Index first, Index last) {
-        T *both = memories.data() + first * ld_both, *z = sums.data() + first * ld, *i = inputs.data() + first * ld;
+    PerSlab<T> memories(slabs, most * ld_both), sums(slabs, most * ld), inputs(slabs, most * ld);
+    for_slabs(B, threads, [&, h_short, b_s, U, b_long, h0, y, S, scale](Index slab, Index first, Index last) {
+        T *both = memories.zeroed(slab), *z = sums.zeroed(slab), *i = inputs.zeroed(slab);
         const Index rows = last - first;
         const std::size_t bytes = std::size_t(N) * sizeof(T);
         const T threshold = *b_thre;
@@ -87,15 +88,18 @@ void select_backward(const T* grad_y, const T* h_short, const T* W_s, const T* U
                      const T* scale, T* grad_h_short, T* grad_W_ss, T* grad_b_s, T* grad_W_ls, T* grad_W_s, T* grad_U,
                      T* grad_b_thre, T* grad_b_long, T* grad_h0, Index steps, Index B, Index N, Index threads) {
     const Index ld = padded<T>(N), ld_both = padded<T>(2 * N), slabs = slab_count(B, threads);
-    const Index span = std::min(piece_steps(steps, B, slabs), Ahead::capacity / 3), per_sample = 4 * ld + ld_both;
+    const Index span = std::min(piece_steps(steps, B, slabs), Ahead::capacity / 3), most = most_rows(B, slabs);
     Packed<T> weights({{W_s, N, N, 1}}, N, threads);
-    Buffer<T> sums(4 * B * N), into_selection(slabs * N * ld_both), into_long(slabs * N * ld);
-    Buffer<T> scratch(span * B * per_sample);
+    PerSlab<T> into_selection(slabs, N * ld_both), into_long(slabs, N * ld);
+    PerSlab<T> scratch(slabs, span * most * (4 * ld + ld_both)), carried(slabs, most * N);  // U ∘ g_{t+1}
+    PerSlab<T> sums(slabs, 4 * most * N);  // of each sample, for U, b_long, b_thre and b_s
     for_slabs(B, threads, [&](Index slab, Index first, Index last) {
         const Index rows = last - first, size = span * rows * ld;
-        T *g = scratch.data() + span * first * per_sample, *d = g + size, *i = d + size, *c = i + size;
+        T *g = scratch.zeroed(slab), *d = g + size, *i = d + size, *c = i + size;
         T* both = c + size;  // [h~_t y_{t-1}]
-        std::memset(grad_h0 + first * N, 0, std::size_t(rows * N) * sizeof(T));  // carries U ∘ g_{t+1} down to t = 0
+        T *grad_selection = into_selection.zeroed(slab), *grad_long = into_long.zeroed(slab);
+        T* back = carried.zeroed(slab);
+        T *sum_U = sums.zeroed(slab), *sum_g = sum_U + most * N, *sum_e = sum_g + most * N, *sum_c = sum_e + most * N;
         for (Index to = steps; to > 0; to -= span) {
             const Index from = std::max(to - span, Index(0)), count = (to - from) * rows;
             for (Index t = to - 1; t >= from; --t)
@@ -107,8 +111,8 @@ void select_backward(const T* grad_y, const T* h_short, const T* W_s, const T* U
                         store<T>(out + n, v, lanes);
                         store<T>(copy + n, load<T>(before + n, lanes), lanes);
                     };
-                    reverse_step<T>(grad_y + at, U, y + at, before, grad_h0 + sample * N, sums.data() + sample * N,
-                                    sums.data() + (B + sample) * N, N, put);
+                    reverse_step<T>(grad_y + at, U, y + at, before, back + b * N, sum_U + b * N, sum_g + b * N,
+                                    N, put);
                 }
             Ahead now, next;
             for (Index t = to - 1; t >= from; --t) {
@@ -128,7 +132,7 @@ void select_backward(const T* grad_y, const T* h_short, const T* W_s, const T* U
                     const Index sample = first + b, at = (t * B + sample) * N, row = (t - from) * rows + b;
                     const T inverse = scale[t * B + sample];
                     const T *gate = S + at, *short_memory = h_short + at, *in = d + row * ld;
-                    T *sum_e = sums.data() + (2 * B + sample) * N, *sum_c = sums.data() + (3 * B + sample) * N;
+                    T *total_e = sum_e + b * N, *total_c = sum_c + b * N;
                     T *out = grad_h_short + at, *selected = i + row * ld, *before_mm = c + row * ld;
                     T* copy = both + row * ld_both;
                     for_vectors<T>(N, [=](Index n, auto lanes) {
@@ -139,24 +143,24 @@ void select_backward(const T* grad_y, const T* h_short, const T* W_s, const T* U
                         store<T>(selected + n, selection * short_t, lanes);
                         store<T>(before_mm + n, scaled, lanes);
                         store<T>(copy + n, short_t, lanes);
-                        store<T>(sum_e + n, load<T>(sum_e + n, lanes) + e, lanes);
-                        store<T>(sum_c + n, load<T>(sum_c + n, lanes) + scaled, lanes);
+                        store<T>(total_e + n, load<T>(total_e + n, lanes) + e, lanes);
+                        store<T>(total_c + n, load<T>(total_c + n, lanes) + scaled, lanes);
                     });
                 }
-            add_outer<T>(c, ld, N, both, ld_both, 2 * N, count, into_selection.data() + slab * N * ld_both, ld_both,
-                         next);
+            add_outer<T>(c, ld, N, both, ld_both, 2 * N, count, grad_selection, ld_both, next);
             Ahead nothing;
-            add_outer<T>(g, ld, N, i, ld, N, count, into_long.data() + slab * N * ld, ld, nothing);
+            add_outer<T>(g, ld, N, i, ld, N, count, grad_long, ld, nothing);
         }
+        std::memcpy(grad_h0 + first * N, back, std::size_t(rows * N) * sizeof(T));
     });
-    sum_slabs(into_selection.data(), ld_both, grad_W_ss, slabs, N, N);
-    sum_slabs(into_selection.data() + N, ld_both, grad_W_ls, slabs, N, N);
-    sum_slabs(into_long.data(), ld, grad_W_s, slabs, N, N);
-    Buffer<T> sum_e(N);
-    T* totals[] = {grad_U, grad_b_long, sum_e.data(), grad_b_s};
-    for (Index k = 0; k < 4; ++k) sum_samples(sums.data() + k * B * N, totals[k], B, N);
+    sum_slabs(into_selection, 0, ld_both, grad_W_ss, slabs, N, N);
+    sum_slabs(into_selection, N, ld_both, grad_W_ls, slabs, N, N);
+    sum_slabs(into_long, 0, ld, grad_W_s, slabs, N, N);
+    Buffer<T> all_e(N);
+    T* totals[] = {grad_U, grad_b_long, all_e.data(), grad_b_s};
+    for (Index k = 0; k < 4; ++k) sum_samples(sums, k * most * N, N, totals[k], slabs, B, N);
     double total = 0;
-    for (Index n = 0; n < N; ++n) total += double(sum_e.data()[n]);
+    for (Index n = 0; n < N; ++n) total += double(all_e.data()[n]);
     *grad_b_thre = T(-total);
 }
 
