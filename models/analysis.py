@@ -5,6 +5,7 @@ All functions look at the last layer of a network in evaluation mode, for the fi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -63,11 +64,14 @@ def selection_jacobian(net: RecurrentNet, x: Tensor, lag: int) -> Tensor:
 
 
 def gradient_bound(net: RecurrentNet) -> float:
-    """``s γ / (1 − δ)`` of §IV-B, with ``s = ‖W_s‖₂``, which bounds every ``‖dS_t‖`` because ``S_t <= 1``."""
+    """``s γ / (1 − δ)`` of §IV-B, with ``s = ‖W_s‖₂``, which bounds every ``‖dS_t‖`` because ``S_t <= 1``.
+
+    With δ = 1 there is no bound: infinite.
+    """
     cell = _durnn_cell(net)
     assert net.length is not None
     gamma = max(1.0, cell.u_max) ** net.length
-    return _spectral_norm(cell.W_s.detach()) * gamma / (1 - cell.delta)
+    return _spectral_norm(cell.W_s.detach()) * gamma / (1 - cell.delta) if cell.delta < 1 else math.inf
 
 
 def _durnn_cell(net: RecurrentNet) -> DuRNNCell:

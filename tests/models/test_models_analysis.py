@@ -75,6 +75,10 @@ def test_bound_holds_on_trained_weights(trained):
         check_bound(trained, sequence(seed))
 
 
+def test_without_contraction_there_is_no_bound():
+    assert analysis.gradient_bound(durnn(0, delta=1.0)) == float("inf")
+
+
 def check_bound(net, x):
     bound, layer = analysis.gradient_bound(net), net.layers[0]
     for lag in (0, 1, 5, L - 1):

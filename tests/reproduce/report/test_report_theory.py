@@ -89,6 +89,13 @@ def test_measured_values_of_a_network(fresh):
     assert 0 < gradient["gradient/short-over-bound"] < 1
 
 
+def test_a_network_without_a_bound_is_measured_all_the_same(fresh, monkeypatch):
+    monkeypatch.setattr(fresh.network.model.cells[0], "delta", 1.0)  # the row that the paper warns of
+    gradient = measurements.gradient_values(fresh.network.model, fresh.x)
+    assert gradient["gradient/short-over-bound"] == 0
+    assert gradient["gradient/long"] > 0
+
+
 def test_a_constant_unit_lasts_and_a_flickering_one_does_not():
     import torch
 
