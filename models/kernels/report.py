@@ -30,7 +30,7 @@ from suite.shapes import SHAPES, Shape
 
 
 def measure(device: str = "cpu", threads: int = 2) -> Speed:
-    """Every row under every instruction set of this CPU, or on this GPU; no raw ratio while numerics are red."""
+    """Every row under every instruction set of this CPU, or on this GPU; no other ratios while numerics are red."""
     facts = machine(device, threads)
     everything = (*ROWS, *CLIPS)
     if device == "cuda":
@@ -39,9 +39,11 @@ def measure(device: str = "cpu", threads: int = 2) -> Speed:
     if sessions[0].is_red:
         return Speed(facts, sessions)
     raw = in_new_process(Request(fading(), device, threads, flush=False, limit=3.0))
+    beside_torch = tuple(key for key, row in ROWS.items() if row.compares_torch)
+    kept = in_new_process(Request(beside_torch, device, threads, keep=True, limit=3.0))
     if sessions[0].instructions == "AVX512":
         sessions.append(in_new_process(Request(tuple(ROWS), device, threads), AS_ON_AVX2))
-    return Speed(facts, sessions, raw)
+    return Speed(facts, sessions, raw, kept)
 
 
 def fading() -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from models.constraints import clip_singular_
 from models.kernels import measure
+from models.kernels.memory import keep_freed_memory
 from models.kernels.rows import CLIPS, ROWS, Clip, Row
 from models.kernels.timing import Step, Times, repeated
 from suite import steps
@@ -40,10 +41,13 @@ UPDATE = 2e-4  # how far Adam moves each entry of a matrix at the paper's rate
 
 @dataclass(frozen=True)
 class Request:
+    """keep: let malloc keep freed memory for the next step, as a training does, for all contenders."""
+
     rows: tuple[str, ...]
     device: str = "cpu"
     threads: int = 2
     flush: bool = True
+    keep: bool = False
     limit: float = 12.0
 
 
@@ -86,6 +90,8 @@ def measure_rows(request: Request) -> Session:
     torch.set_num_threads(request.threads)
     if request.device == "cpu":
         flush_everywhere(request.flush)
+    if request.keep:
+        keep_freed_memory()
     chosen = {key: ROWS[key] for key in request.rows if key in ROWS}
     instructions = _instructions(request.device)
     worst = {key: deviation(row, request.device) for key, row in chosen.items()}

@@ -21,13 +21,15 @@ NAMES = {"AVX512": "AVX-512"}
 class Speed:
     """A measurement of a machine. sessions: the machine's own instruction set first.
 
-    raw: the first session with subnormal numbers left as they are; None on a GPU. updates: of whole training runs, see
+    raw: the first session with subnormal numbers left as they are; kept: with freed memory kept for the next step; None
+    on a GPU. updates: of whole training runs, see
     ``reproduce.train.overhead``.
     """
 
     machine: dict[str, Any]
     sessions: list[Session]
     raw: Session | None = None
+    kept: Session | None = None
     updates: dict[str, Any] = field(default_factory=dict)
     format: int = FORMAT
 
@@ -41,7 +43,8 @@ class Speed:
         if data.get("format") != FORMAT:
             raise ValueError(f"{path} is of format {data.get('format')!r}, not {FORMAT}; measure it again.")
         data["sessions"] = [Session.from_dict(session) for session in data["sessions"]]
-        data["raw"] = Session.from_dict(data["raw"]) if data["raw"] else None
+        for name in ("raw", "kept"):
+            data[name] = Session.from_dict(data[name]) if data[name] else None
         if unknown := {key for session in data["sessions"] for key in session.times} - {*ROWS, *CLIPS}:
             raise ValueError(f"{path} has rows that models/kernels/rows.py does not: {', '.join(sorted(unknown))}.")
         return cls(**data)
@@ -86,7 +89,7 @@ def report_lines(speed: Speed) -> Iterator[str]:
     yield _machine_line(speed.machine)
     for session in speed.sessions:
         yield ""
-        yield from _session_lines(session, speed.raw if session is speed.sessions[0] else None)
+        yield from _session_lines(session, (speed.raw, speed.kept) if session is speed.sessions[0] else (None, None))
     yield ""
     yield from notes()
 
@@ -99,7 +102,7 @@ def _machine_line(machine: dict[str, Any]) -> str:
     )
 
 
-def _session_lines(session: Session, raw: Session | None) -> Iterator[str]:
+def _session_lines(session: Session, others: tuple[Session | None, Session | None]) -> Iterator[str]:
     worst = max(session.numerics.values())
     yield f"**{name_of(session)}.** Largest deviation from the float64 reference {worst:.1e}."
     if session.is_red:
@@ -109,10 +112,10 @@ def _session_lines(session: Session, raw: Session | None) -> Iterator[str]:
     rates += [f"memory bandwidth (triad) {session.stream / 1e9:.1f} GB/s"] if session.stream else []
     yield f"Measured {' and '.join(rates)}."
     yield ""
-    yield "| model | T, B, N | ms | share | aim | against | its ms | ratio | aim | raw ratio | spread | remark |"
-    yield "|---|---|---:|---:|---:|---|---:|---:|---:|---:|---:|---|"
+    yield "| model | T, B, N | ms | share | aim | against | its ms | ratio | aim | raw | memory kept | spread | remark |"
+    yield "|---|---|---:|---:|---:|---|---:|---:|---:|---:|---:|---:|---|"
     for key in (key for key in ROWS if key in session.times):
-        yield _row_line(key, session, raw)
+        yield _row_line(key, session, others)
     yield ""
     for key in (key for key in CLIPS if key in session.times):
         yield f"- {_clip_sentence(key, session)}"
@@ -125,7 +128,7 @@ def figures(session: Session) -> list[Figures]:
     return [Figures.of(key, session) for key in ROWS if key in session.times]
 
 
-def _row_line(key: str, session: Session, raw: Session | None) -> str:
+def _row_line(key: str, session: Session, others: tuple[Session | None, Session | None]) -> str:
     found = Figures.of(key, session)
     row, times = found.row, found.times
     share = "–" if found.share is None or row.slower else f"{found.share:.0%}{' of bandwidth' * row.is_elementwise}"
@@ -134,14 +137,14 @@ def _row_line(key: str, session: Session, raw: Session | None) -> str:
         aims[1] = f"≥ {1 / row.slower:.2f}×"
     cells = [
         row.label, str(row.shape), f"{1e3 * times.of('ours'):.1f}", share, aims[0], row.against,
-        f"{1e3 * times.of(row.against):.1f}", f"{found.ratio:.2f}×", aims[1], raw_ratio(key, raw) or "–",
+        f"{1e3 * times.of(row.against):.1f}", f"{found.ratio:.2f}×", aims[1], *(ratio_of(key, other) for other in others),
         f"{times.spread():.0%}", "; ".join(times.disturbances()) or "quiet",
     ]  # fmt: skip
     return f"| {' | '.join(cells)} |"
 
 
-def raw_ratio(key: str, raw: Session | None) -> str:
-    return f"{Figures.of(key, raw).ratio:.1f}×" if raw and key in raw.times else ""
+def ratio_of(key: str, session: Session | None) -> str:
+    return f"{Figures.of(key, session).ratio:.1f}×" if session and key in session.times else "–"
 
 
 def _clip_sentence(key: str, session: Session) -> str:
@@ -166,8 +169,9 @@ def notes() -> Iterator[str]:
         "A train step is forward and backward, without optimiser; the loss looks at the last step (PTB-c's 50, 128, "
         "2000: at every step). Times are medians of three repetitions in a row, each the best of its rounds, in which "
         "the contenders take turns in one process; spread is (largest − smallest) / median of the three, of time or "
-        "ratio, whichever is larger. Subnormal numbers are flushed on both sides, except in the raw ratio. Share: of "
-        "the fastest sgemm (2048³; 8192³ on a GPU) seen in the process; for IndRNN of a triad over arrays of 268 MB, "
+        "ratio, whichever is larger. Subnormal numbers are flushed on both sides, except in the raw ratio. Memory "
+        "kept: the ratio where malloc keeps freed memory on both sides, as in a training of this suite. Share: of the "
+        "fastest sgemm (2048³; 8192³ on a GPU) seen in the process; for IndRNN of a triad over arrays of 268 MB, "
         "counting 16·T·B·N bytes (output written and read, its gradient written and read)."
     )
 
@@ -179,14 +183,14 @@ def readme_lines(speed: Speed) -> Iterator[str]:
     yield f"{machine['processor']}, {machine['threads']} threads, torch {machine['torch']}; {rates}:"
     yield ""
     heads = [f"{name_of(s)}: share of peak | ratio" for s in speed.sessions]
-    yield f"| model | T, B, N | against | ms | {' | '.join(heads)} | raw ratio |"
-    yield f"|---|---|---|---:|{'---:|' * (2 * len(heads) + 1)}"
+    yield f"| model | T, B, N | against | ms | {' | '.join(heads)} | raw ratio | memory kept |"
+    yield f"|---|---|---|---:|{'---:|' * (2 * len(heads) + 2)}"
     for key, row in ROWS.items():
         if key in first.times:
             cells = [f"{1e3 * first.times[key].of('ours'):.1f}"]
             cells += [cell for session in speed.sessions for cell in _readme_cells(key, session)]
             against = row.against if row.compares_torch else "our LSTM"
-            cells.append(raw_ratio(key, speed.raw) or "–")
+            cells += [ratio_of(key, other) for other in (speed.raw, speed.kept)]
             yield f"| {row.label} | {row.shape} | {against} | {' | '.join(cells)} |"
     yield ""
     for key in (key for key in CLIPS if key in first.times):

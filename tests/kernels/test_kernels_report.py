@@ -54,7 +54,7 @@ def test_no_speed_while_numerics_are_red(error: float, monkeypatch: pytest.Monke
     monkeypatch.setattr(report, "in_new_process", lambda request, env=None: found)
     speed = report.measure()
     assert len(speed.sessions) == 1
-    assert speed.raw is None
+    assert speed.raw is speed.kept is None
     lines = list(tables.report_lines(speed))
     assert any("Numerics are red" in line for line in lines)
     assert not any("×" in line or "GFLOP" in line for line in lines)
@@ -85,13 +85,15 @@ MACHINE = {
 }  # fmt: skip
 
 
-def test_the_report_leads_with_share_and_flushed_ratio_and_keeps_the_raw_one() -> None:
+def test_the_report_leads_with_share_and_flushed_ratio_and_keeps_the_others() -> None:
     raw = replace(FAKE, flushed=False, times={"durnn-mnist": times(0.5, 10.0, "durnn-mnist")})
-    lines = list(tables.report_lines(Speed(MACHINE, [FAKE], raw)))
+    kept = replace(FAKE, times={"durnn-mnist": times(0.5, 0.75, "durnn-mnist")})
+    lines = list(tables.report_lines(Speed(MACHINE, [FAKE], raw, kept)))
     (line,) = (line for line in lines if line.startswith("| DuRNN | 784, 32, 128 "))
     share = measure.flops("durnn", SHAPES["mnist-784"]) / 0.5 / 1e12
     cells = [cell.strip() for cell in line.strip("|").split("|")]
-    assert cells[2:] == ["500.0", f"{share:.0%}", "≥ 75%", "nn.LSTM", "1000.0", "2.00×", "≥ 4×", "20.0×", "0%", "quiet"]
+    assert cells[2:6] == ["500.0", f"{share:.0%}", "≥ 75%", "nn.LSTM"]
+    assert cells[6:] == ["1000.0", "2.00×", "≥ 4×", "20.0×", "1.5×", "0%", "quiet"]
     assert sum(line.startswith("| ") for line in lines) == 1 + len(ROWS)
     assert any("20.0% of a train step at 100, 50, 128 (aim ≤ 10%" in line for line in lines)
 
@@ -130,7 +132,8 @@ def test_a_disturbed_row_says_so_in_report_and_readme() -> None:
 
 
 def test_a_measurement_survives_being_saved(tmp_path: Path) -> None:
-    speed = Speed(MACHINE, [FAKE, replace(FAKE, instructions="AVX2")], replace(FAKE, flushed=False), {"x": 1})
+    sessions = [FAKE, replace(FAKE, instructions="AVX2")]
+    speed = Speed(MACHINE, sessions, replace(FAKE, flushed=False), replace(FAKE, sgemm=2e12), {"x": 1})
     speed.save(tmp_path / "speed" / "machine.json")
     loaded = Speed.load(tmp_path / "speed" / "machine.json")
     assert loaded == speed
@@ -147,7 +150,7 @@ def test_a_measurement_of_other_rows_or_another_format_is_refused(tmp_path: Path
         Speed.load(tmp_path / "format.json")
 
 
-def test_each_instruction_set_and_the_raw_ratio_have_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_instruction_set_and_each_other_ratio_has_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[session.Request, dict[str, str] | None]] = []
 
     def start(request: session.Request, env: dict[str, str] | None = None) -> Session:
@@ -156,10 +159,11 @@ def test_each_instruction_set_and_the_raw_ratio_have_a_process(monkeypatch: pyte
 
     monkeypatch.setattr(report, "in_new_process", start)
     report.measure(threads=1)
-    assert [(request.flush, bool(env)) for request, env in asked] == [(True, False), (False, False), (True, True)]
+    chosen = [(request.flush, request.keep, bool(env)) for request, env in asked]
+    assert chosen == [(True, False, False), (False, False, False), (True, True, False), (True, False, True)]
     assert set(asked[0][0].rows) == {*ROWS, *CLIPS}
-    assert asked[2][1] is not None
-    assert asked[2][1]["DURNN_MARCH"] == "x86-64-v3"
+    assert asked[3][1] is not None
+    assert asked[3][1]["DURNN_MARCH"] == "x86-64-v3"
 
 
 def test_what_has_to_be_clipped_is_outside_its_bound_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,3 +307,14 @@ def test_a_roofline_of_few_samples_is_that_of_few_multiprocessors() -> None:
     assert roofline.bounds("durnn", shape, gpu)["arithmetic"] == pytest.approx((total - chained) / 100 + chained / 10)
     wide = roofline.bounds("durnn", Shape(3, 16, 256, 0), gpu)
     assert wide["launches"] == 3 * 8
+
+
+def test_the_yardstick_is_the_faster_of_two_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    for fastest, word in ((0, "by_blas"), (1, "by_onednn")):
+        monkeypatch.setattr(
+            measure, "interleaved", lambda steps, seconds, f=fastest: {k: float(int(k) != f) for k in steps}
+        )
+        multiply, work = measure.sgemm(size=8)
+        assert multiply.__name__ == word
+        multiply()
+        assert work == 2 * 8**3
