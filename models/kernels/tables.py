@@ -112,7 +112,7 @@ def _session_lines(session: Session, others: tuple[Session | None, Session | Non
     rates += [f"memory bandwidth (triad) {session.stream / 1e9:.1f} GB/s"] if session.stream else []
     yield f"Measured {' and '.join(rates)}."
     yield ""
-    yield "| model | T, B, N | ms | share | aim | against | its ms | ratio | aim | raw | memory kept | spread | remark |"
+    yield "| model | T, B, N | ms | share | aim | against | its ms | ratio | aim | raw | kept | spread | remark |"
     yield "|---|---|---:|---:|---:|---|---:|---:|---:|---:|---:|---:|---|"
     for key in (key for key in ROWS if key in session.times):
         yield _row_line(key, session, others)
@@ -137,8 +137,9 @@ def _row_line(key: str, session: Session, others: tuple[Session | None, Session 
         aims[1] = f"≥ {1 / row.slower:.2f}×"
     cells = [
         row.label, str(row.shape), f"{1e3 * times.of('ours'):.1f}", share, aims[0], row.against,
-        f"{1e3 * times.of(row.against):.1f}", f"{found.ratio:.2f}×", aims[1], *(ratio_of(key, other) for other in others),
-        f"{times.spread():.0%}", "; ".join(times.disturbances()) or "quiet",
+        f"{1e3 * times.of(row.against):.1f}", f"{found.ratio:.2f}×", aims[1],
+        *(ratio_of(key, other) for other in others), f"{times.spread():.0%}",
+        "; ".join(times.disturbances()) or "quiet",
     ]  # fmt: skip
     return f"| {' | '.join(cells)} |"
 
@@ -169,8 +170,8 @@ def notes() -> Iterator[str]:
         "A train step is forward and backward, without optimiser; the loss looks at the last step (PTB-c's 50, 128, "
         "2000: at every step). Times are medians of three repetitions in a row, each the best of its rounds, in which "
         "the contenders take turns in one process; spread is (largest − smallest) / median of the three, of time or "
-        "ratio, whichever is larger. Subnormal numbers are flushed on both sides, except in the raw ratio. Memory "
-        "kept: the ratio where malloc keeps freed memory on both sides, as in a training of this suite. Share: of the "
+        "ratio, whichever is larger. Subnormal numbers are flushed on both sides, except in the raw ratio. "
+        "Kept: the ratio where malloc keeps freed memory on both sides, as in a training of this suite. Share: of the "
         "fastest sgemm (2048³; 8192³ on a GPU) seen in the process; for IndRNN of a triad over arrays of 268 MB, "
         "counting 16·T·B·N bytes (output written and read, its gradient written and read)."
     )
