@@ -23,6 +23,7 @@ from reproduce.report.verdicts import (
 )
 
 RESAMPLES = 4000
+LONG = 8  # models, more than which are not listed where none of them is set off from the others
 
 OrderWord = Literal["better", "worse", "not separated", "too few seeds"]
 
@@ -161,13 +162,15 @@ class Pairs:
         """All pairs in one line, such as "DuRNN < IndRNN ? LSTM" for errors; ">" where higher is better.
 
         "<" stands where every model before it beats every model after it, and "?" where some such pair is not
-        separated. Wins across a "?" that no "<" implies follow by name.
+        separated. Wins across a "?" that no "<" implies follow by name. A long row of nothing but "?" is left out.
         """
         sign = ">" if self.higher_is_better else "<"
         cuts = [self._is_cut(k) for k in range(1, len(self.ranked))]
         text = self.ranked[0] if self.ranked else ""
         for name, cut in zip(self.ranked[1:], cuts, strict=True):
             text += f" {sign if cut else '?'} {name}"
+        if len(self.ranked) > LONG and True not in cuts:
+            text = f"{sum(map(len, map(self.beats, self.ranked)))} of {len(self.orders)} pairs are told apart"
         for place, name in enumerate(self.ranked):
             block = cuts.index(True, place) + 1 if True in cuts[place:] else len(self.ranked)
             if more := [b for b in self.beats(name) if b in self.ranked[:block]]:

@@ -414,6 +414,16 @@ def test_models_with_too_few_seeds_spoil_no_other_pair():
     found = all_pairs(groups, False)
     assert found.orders["a", "b"].p_adjusted == found.orders["a", "b"].p_value
     assert found.line == "a ? one ? b ? none; a < b"
+
+
+def test_a_long_row_of_models_that_are_not_told_apart_is_not_listed():
+    alike = {f"m{n}": [1.0, 2.0, 3.0] for n in range(9)}
+    assert all_pairs(alike, False, log_scale=False).line == "0 of 36 pairs are told apart"
+    better = alike | {"m0": [-99.0, -98.0, -97.0], "m8": [-100.0, 2.0, 98.0]}  # m8 hides that m0 is better than others
+    line = all_pairs(better, False, log_scale=False).line
+    assert line == f"7 of 36 pairs are told apart; m0 < {', '.join(f'm{n}' for n in range(1, 8))}"
+    apart = alike | {"m0": [-99.0, -98.0, -97.0]}
+    assert all_pairs(apart, False, log_scale=False).line.startswith("m0 < m1 ? m2")
     assert all_pairs({}, False).line == ""
     assert all_pairs({"a": [1.0]}, False).line == "a"
 
