@@ -8,9 +8,14 @@ from typing import Any
 
 INTERRUPTED = "interrupted; run the same command again to continue"
 
+SPINS = "1000"
+"""How often a thread of OpenMP looks for work before it sleeps. By default it keeps its core busy for milliseconds, and
+two commands on one machine, or a run beside anything else, spend most of their time waiting for each other."""
+
 
 def main(name: str) -> None:
     """Load and run the command of a table or figure."""
+    os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
     before = signal.getsignal(signal.SIGINT)
     if before is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, _leave)
