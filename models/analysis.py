@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -74,13 +75,18 @@ def gradient_bound(net: RecurrentNet) -> float:
     return _spectral_norm(cell.W_s.detach()) * gamma / (1 - cell.delta) if cell.delta < 1 else math.inf
 
 
-def _durnn_cell(net: RecurrentNet) -> DuRNNCell:
+def has_gradient_bound(net: RecurrentNet) -> bool:
+    """Whether §IV-B speaks of this network: a DuRNN with both halves and the selection, without normalisation."""
     cell = net.cells[-1]
-    if not isinstance(cell, DuRNNCell) or not cell.selection or cell.short != "full" or net.norm is not None:
+    return isinstance(cell, DuRNNCell) and cell.selection and cell.short == "full" and net.norm is None
+
+
+def _durnn_cell(net: RecurrentNet) -> DuRNNCell:
+    if not has_gradient_bound(net):
         raise ValueError(
             f"{net!r} is not a full DuRNN without normalisation, for which alone §IV-B states this quantity."
         )
-    return cell
+    return cast(DuRNNCell, net.cells[-1])
 
 
 def _state_before(net: RecurrentNet, x: Tensor, lag: int) -> tuple[Cell, Tensor, LayerState]:

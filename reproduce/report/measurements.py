@@ -73,12 +73,12 @@ def activation_values(network: Network, x: Tensor) -> dict[str, float]:
 def gradient_values(net: RecurrentNet, x: Tensor) -> dict[str, float]:
     """Of the last layer over the first sequence of x (T, B, M), T = L.
 
-    ``long``: ‖∂h_L/∂h_0‖. For a DuRNN also ``short-over-bound``: the largest ‖∂h_L/∂h~_{L−k}‖ over s γ/(1 − δ), and
+    ``long``: ‖∂h_L/∂h_0‖. For a full DuRNN also ``short-over-bound``: the largest ‖∂h_L/∂h~_{L−k}‖ over s γ/(1 − δ), and
     ``short-after-a-tenth``: ‖∂h~_L/∂h~_{L−k}‖ for k = L/10.
     """
     T = x.shape[0]
     found = {"gradient/long": norm(analysis.jacobian(net, x, T))}
-    if "h_short" in net.cells[-1].states and net.norm is None:
+    if analysis.has_gradient_bound(net):
         lags = sorted({0, 1, T // 10, T // 2, T - 1})
         found["gradient/short-over-bound"] = max(g.short / g.bound for g in gradients(net, x, lags))
         tenth = analysis.jacobian(net, x, max(1, T // 10), of="h_short", wrt="h_short")

@@ -3,6 +3,9 @@
 import math
 
 import pytest
+import torch
+
+import models
 
 from reproduce.plan.sentences import Bound
 from reproduce.report import measurements, theory
@@ -89,6 +92,12 @@ def test_measured_values_of_a_network(fresh):
     assert 0 < gradient["gradient/short-over-bound"] < 1
 
 
+@pytest.mark.parametrize("ablation", [{"selection": False}, {"short": "independent"}])
+def test_an_ablation_that_the_bound_does_not_speak_of_has_its_long_gradient_alone(ablation):
+    net = models.build("durnn", input_size=2, hidden_size=6, length=10, seed=0, **ablation)
+    assert set(measurements.gradient_values(net, torch.rand(10, 1, 2))) == {"gradient/long"}
+
+
 def test_a_network_without_a_bound_is_measured_all_the_same(fresh, monkeypatch):
     monkeypatch.setattr(fresh.network.model.cells[0], "delta", 1.0)  # the row that the paper warns of
     gradient = measurements.gradient_values(fresh.network.model, fresh.x)
@@ -97,8 +106,6 @@ def test_a_network_without_a_bound_is_measured_all_the_same(fresh, monkeypatch):
 
 
 def test_a_constant_unit_lasts_and_a_flickering_one_does_not():
-    import torch
-
     class Stub:
         input = None
 
