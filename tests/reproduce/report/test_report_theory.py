@@ -6,7 +6,6 @@ import pytest
 import torch
 
 import models
-
 from reproduce.plan.sentences import Bound
 from reproduce.report import measurements, theory
 from reproduce.report.measurements import Measurement
