@@ -73,8 +73,8 @@ def activation_values(network: Network, x: Tensor) -> dict[str, float]:
 def gradient_values(net: RecurrentNet, x: Tensor) -> dict[str, float]:
     """Of the last layer over the first sequence of x (T, B, M), T = L.
 
-    ``long``: ‖∂h_L/∂h_0‖. For a full DuRNN also ``short-over-bound``: the largest ‖∂h_L/∂h~_{L−k}‖ over s γ/(1 − δ), and
-    ``short-after-a-tenth``: ‖∂h~_L/∂h~_{L−k}‖ for k = L/10.
+    ``long``: ‖∂h_L/∂h_0‖. For a full DuRNN also ``short-over-bound``: the largest ‖∂h_L/∂h~_{L−k}‖ over s γ/(1 − δ),
+    and ``short-after-a-tenth``: ‖∂h~_L/∂h~_{L−k}‖ for k = L/10.
     """
     T = x.shape[0]
     found = {"gradient/long": norm(analysis.jacobian(net, x, T))}
