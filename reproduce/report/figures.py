@@ -16,7 +16,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from reproduce.plan.experiments import Experiment
 from reproduce.report import tables
-from reproduce.report.selection import Block, Line, fullest
+from reproduce.report.selection import Block, Line, most_telling
 from suite.files import write_atomic
 
 _PALETTE = sns.color_palette("colorblind", 10)
@@ -54,13 +54,14 @@ def curves(experiment: Experiment, blocks: list[Block], folder: Path) -> list[Pa
     drawn: dict[str, Any] = {}
     labels = experiment.load_recipe().cells
     for axis, cell in zip(axes.flat, experiment.all_cells, strict=False):
-        block = fullest(blocks, cell)
+        block = most_telling(blocks, cell)
         lines = block.lines if block else ()
-        missing = [line.label for line in lines if not line.group or not any(r.curve for r in line.group.records)]
+        missing = [line for line in lines if not line.group or not any(r.curve for r in line.group.records)]
         for line in lines:
             _draw_curve(axis, line, drawn)
         axis.axhline(CHANCE, color="0.4", linewidth=0.9, linestyle=":")
-        absent = f"\nnot run: {', '.join(missing)}" if 0 < len(missing) < len(lines) else ""
+        absent = "" if len(missing) == len(lines) else _named("not run", [m for m in missing if not m.group])
+        absent += _named("diverged before the first evaluation", [m for m in missing if m.group])
         budget = f" ({block.budget} budget)" if block and block.records else ""
         title = f"{labels[cell].label}{budget}"
         axis.set(yscale="log", title=title, xlabel=f"updates{absent}", ylabel="mean squared error (validation)")
@@ -76,6 +77,10 @@ def curves(experiment: Experiment, blocks: list[Block], folder: Path) -> list[Pa
     )
     figure.suptitle(experiment.title)
     return save(figure, folder, experiment.name, experiment.title, tables.provenance(blocks))
+
+
+def _named(why: str, lines: list[Line]) -> str:
+    return f"\n{why}: {', '.join(line.label for line in lines)}" if lines else ""
 
 
 def _draw_curve(axis: Any, line: Line, drawn: dict[str, Any]) -> None:

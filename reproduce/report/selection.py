@@ -177,9 +177,13 @@ def blocks(
     return found
 
 
-def fullest(shown: list[Block], cell: str) -> Block | None:
-    """The block of a cell in which most rows have runs, the largest budget first: what a figure may compare."""
+def most_telling(shown: list[Block], cell: str) -> Block | None:
+    """What a figure compares: the largest budget at which two rows have runs of the present recipe, else the block of
+    the cell in which most rows have runs."""
     here = [block for block in shown if block.cell == cell and block.records]
+    for block in here:  # the largest budget first
+        if sum(line.group is not None and line.group.is_current for line in block.lines) > 1:
+            return block
     return max(here, key=lambda block: sum(line.group is not None for line in block.lines), default=None)
 
 

@@ -19,7 +19,7 @@ from reproduce.report.latex import latex
 from reproduce.report.overview import overview
 from reproduce.report.publish import report
 from reproduce.report.records import Records, Visit
-from reproduce.report.selection import agree, blocks, number
+from reproduce.report.selection import agree, blocks, most_telling, number
 from reproduce.report.tables import Footnotes
 from reproduce.train.network import Network
 from reproduce.train.outcome import Place
@@ -77,6 +77,15 @@ def test_budgets_never_share_a_block():
     quick = line_of(found[2], "durnn-1")
     assert (quick.verdict.word, quick.verdict.reason) == ("inconclusive", "quick budget")
     assert "neither confirms nor denies" in tables.heading(found[2])
+
+
+def test_a_figure_compares_at_the_largest_budget_that_has_two_rows():
+    one, cpu = seeds(1.7), [*seeds(3.0, budget="cpu"), *seeds(4.0, row="lstm", budget="cpu")]
+    quick = [r for row in ("durnn-1", "lstm", "irnn") for r in seeds(9.0, row=row, budget="quick")]
+    assert most_telling(blocks(TABLE1, [*one, *cpu, *quick]), "mnist").budget == "cpu"
+    assert most_telling(blocks(TABLE1, [*one, *quick]), "mnist").budget == "quick"
+    assert most_telling(blocks(TABLE1, one), "mnist").budget == "paper"
+    assert most_telling(blocks(TABLE1, []), "mnist") is None
 
 
 def test_standin_has_a_section_of_its_own_without_the_papers_column():
