@@ -175,6 +175,8 @@ class Cell(Part, ABC):
     """States that ``start_noise`` acts on; Cooijmans et al. put it on h_0 and leave c_0 alone."""
     unlearned: tuple[str, ...] = ()
     """States that start at zero also with ``start="learned"``."""
+    scans_to_h: bool = False
+    """``scan`` gives y and, by itself, the state h that is its last step: see ``RecurrentNet.last_output``."""
 
     def __init__(
         self,
@@ -264,6 +266,11 @@ class Cell(Part, ABC):
     def narrow(self) -> bool:
         """True where u is ``W_in x + b`` of an x so narrow that u costs more to store than to compute."""
         return self.input_size <= NARROW and isinstance(self.before, nn.Identity)
+
+    @property
+    def ends_as_state(self) -> bool:
+        """True where the last output is the state h as ``scan`` gave it, with nothing done in ``finish``."""
+        return self.scans_to_h and isinstance(self.after, nn.Identity) and self.dropout.p == 0
 
     def affine(self, x: Tensor, W: Tensor, b: Tensor) -> Tensor:
         """``N(W x) + b`` with the norm that stands before the recurrence: (T, B, M) -> (T, B, rows of W)."""

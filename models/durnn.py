@@ -59,6 +59,7 @@ class DuRNNCell(Cell):
     """
 
     decayed = ("W_in", "W_s")
+    scans_to_h = True
 
     def __init__(
         self,
@@ -151,31 +152,31 @@ class DuRNNCell(Cell):
             self.norm_product.begin(T, B)
 
     def scan(self, u: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
-        h_short = self.scan_short(u, state[0])
-        h = self.scan_long(h_short, state[1])
-        return h, (h_short[-1], h[-1])
+        h_short, last_short = self.scan_short(u, state[0])
+        h, last = self.scan_long(h_short, state[1])
+        return h, (last_short, last)
 
     def run(self, x: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
-        h_short = self.run_short(x, state[0])
-        h = self.scan_long(h_short, state[1])
-        return h, (h_short[-1], h[-1])
+        h_short, last_short = self.run_short(x, state[0])
+        h, last = self.scan_long(h_short, state[1])
+        return h, (last_short, last)
 
-    def run_short(self, x: Tensor, h_short: Tensor) -> Tensor:
-        """``project`` and ``scan_short``: (T, B, input_size) and (B, N) -> (T, B, N)."""
+    def run_short(self, x: Tensor, h_short: Tensor) -> tuple[Tensor, Tensor]:
+        """``project`` and ``scan_short``: (T, B, input_size) and (B, N) -> (T, B, N) and the last step (B, N)."""
         if not self.narrow:
             return self.scan_short(self.project(x), h_short)
         if self.short == "full":
             return narrow_rnn_scan(x, self.W_in, self.b_short, self.W_rec, h_short, "relu", backend=self.backend)
         return narrow_indrnn_scan(x, self.W_in, self.b_short, self.U_short, h_short, backend=self.backend)
 
-    def scan_short(self, u: Tensor, h_short: Tensor) -> Tensor:
-        """All h~ from (1): (T, B, N) and (B, N) -> (T, B, N)."""
+    def scan_short(self, u: Tensor, h_short: Tensor) -> tuple[Tensor, Tensor]:
+        """All h~ from (1): (T, B, N) and (B, N) -> (T, B, N) and the last step (B, N)."""
         if self.short == "full":
             return rnn_scan(u, self.W_rec, h_short, "relu", backend=self.backend)
         return indrnn_scan(u, self.U_short, h_short, backend=self.backend)
 
-    def scan_long(self, h_short: Tensor, h: Tensor) -> Tensor:
-        """All h from (4), (5), (2), (3): (T, B, N) and (B, N) -> (T, B, N)."""
+    def scan_long(self, h_short: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        """All h from (4), (5), (2), (3): (T, B, N) and (B, N) -> (T, B, N) and the last step (B, N)."""
         passed = self.dropout_short(self.between(h_short))  # (T, B, N)
         if not self.selection:
             if isinstance(self.norm_product, FrameNorm):
@@ -189,7 +190,7 @@ class DuRNNCell(Cell):
             for passed_t in passed:
                 h = self.step_long(passed_t, h)
                 outputs.append(h)
-            return torch.stack(outputs)
+            return torch.stack(outputs), h
         return select_scan(
             passed, self.W_ss, self.b_s, self.W_ls, self.W_s, self.U, self.b_thre, self.b_long, h,
             exact_minmax=self.exact_minmax, backend=self.backend,
@@ -198,8 +199,8 @@ class DuRNNCell(Cell):
     def traces(self, x: Tensor, state: LayerState | None = None) -> dict[str, Tensor]:
         """h~ as the short half leaves it, and the output of the layer."""
         first_short, first_long = self.initial(x.shape[1], x) if state is None else state
-        h_short = self.run_short(x, first_short)
-        h = self.finish(self.scan_long(h_short, first_long))
+        h_short, _ = self.run_short(x, first_short)
+        h = self.finish(self.scan_long(h_short, first_long)[0])
         return {"full half" if self.short == "full" else "short half": h_short, "independent half": h}
 
     @torch.no_grad()

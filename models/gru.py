@@ -22,6 +22,7 @@ class GRUCell(Cell):
     """
 
     decayed = ("W_in",)
+    scans_to_h = True
 
     def __init__(self, slot: Slot, *, W_in_init: str = "glorot", W_rec_init: str = "orthogonal") -> None:
         N = slot.hidden_size
@@ -44,8 +45,8 @@ class GRUCell(Cell):
         return h, (h,)
 
     def scan(self, u: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
-        h = gru_scan(u, self.W_rec, self.b_new, state[0], backend=self.backend)
-        return h, (h[-1],)
+        h, h_last = gru_scan(u, self.W_rec, self.b_new, state[0], backend=self.backend)
+        return h, (h_last,)
 
 
 @register("gru", paper="Cho et al. 2014")

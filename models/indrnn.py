@@ -23,6 +23,7 @@ class IndRNNCell(Cell):
     """
 
     decayed = ("W_in",)
+    scans_to_h = True
 
     def __init__(
         self,
@@ -50,14 +51,14 @@ class IndRNNCell(Cell):
         return h, (h,)
 
     def scan(self, u: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
-        h = indrnn_scan(u, self.U, state[0], backend=self.backend)
-        return h, (h[-1],)
+        h, h_last = indrnn_scan(u, self.U, state[0], backend=self.backend)
+        return h, (h_last,)
 
     def run(self, x: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
         if not self.narrow:
             return super().run(x, state)
-        h = narrow_indrnn_scan(x, self.W_in, self.b, self.U, state[0], backend=self.backend)
-        return h, (h[-1],)
+        h, h_last = narrow_indrnn_scan(x, self.W_in, self.b, self.U, state[0], backend=self.backend)
+        return h, (h_last,)
 
     @torch.no_grad()
     def constrain_(self) -> None:

@@ -44,6 +44,7 @@ class LSTMCell(Cell):
     """
 
     decayed = ("W_in",)
+    scans_to_h = True
 
     def __init__(
         self,
@@ -117,15 +118,16 @@ class LSTMCell(Cell):
         if not self._has_kernel():
             return super().scan(u, state)
         (h0, c0), (noise, rates) = state, self._noise_for(u)
-        h, c_last = lstm_scan(u, self.W_rec, h0, c0, noise, rates, backend=self.backend)
-        return h, (h[-1], c_last)
+        h, h_last, c_last = lstm_scan(u, self.W_rec, h0, c0, noise, rates, backend=self.backend)
+        return h, (h_last, c_last)
 
     def run(self, x: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
         if not self.narrow or not self._has_kernel():
             return super().run(x, state)
         (h0, c0), (noise, rates) = state, self._noise_for(x)
-        h, c_last = narrow_lstm_scan(x, self.W_in, self.b, self.W_rec, h0, c0, noise, rates, backend=self.backend)
-        return h, (h[-1], c_last)
+        weights = (self.W_in, self.b, self.W_rec)
+        h, h_last, c_last = narrow_lstm_scan(x, *weights, h0, c0, noise, rates, backend=self.backend)
+        return h, (h_last, c_last)
 
     def _has_kernel(self) -> bool:
         return not self.recurrent_norm and len({noise.training for noise in self._noises() if noise.p > 0}) <= 1

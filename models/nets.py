@@ -137,6 +137,16 @@ class RecurrentNet(Part, ABC):
         y, finals = self.run(x, self._first(state, x))
         return y.transpose(0, 1) if self.batch_first else y, pack(finals, self._widths)
 
+    def last_output(self, y: Tensor, state: State) -> Tensor:
+        """y of the last step, (B, size), given what ``forward`` returned.
+
+        Taken from the state where that holds it: the gradient of ``y[-1]`` is a sequence of zeros but for one step.
+        """
+        if not self.cells[-1].ends_as_state:
+            return y[:, -1] if self.batch_first else y[-1]
+        by_name = (state,) if len(self._widths) == 1 else state
+        return by_name[self.state_names.index("h")][-1]  # type: ignore[return-value]
+
     @abstractmethod
     def run(self, x: Tensor, states: list[LayerState]) -> tuple[Tensor, list[LayerState]]:
         """Time-major x and the states of every layer before the first step -> y and the states after the last."""

@@ -51,6 +51,7 @@ class PartLSTMCell(Cell):
     """
 
     decayed = ("W_in", "W_o")
+    scans_to_h = True
     belongs: Tensor
 
     def __init__(
@@ -92,8 +93,8 @@ class PartLSTMCell(Cell):
 
     def scan(self, u: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
         h0, c0 = state
-        h, c_last = lstm_scan(u, self.W_rec, h0, c0, backend=self.backend)
-        return h, (h[-1], c_last)
+        h, h_last, c_last = lstm_scan(u, self.W_rec, h0, c0, backend=self.backend)
+        return h, (h_last, c_last)
 
 
 @register("part-lstm", needs=["skeleton"], paper="Shahroudy, Liu, Ng, Wang 2016")

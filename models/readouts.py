@@ -1,7 +1,8 @@
-"""What stands behind a recurrent model: ``outputs = readout(y, x, mask)``.
+"""What stands behind a recurrent model: ``outputs = readout(y, x, mask, last)``.
 
 y: (T, B, hidden_size) from the model, x: (T, B, input_size) what the model saw, mask: (T, B) bool, True at real steps,
-or None where all are. What stands at padded steps has no influence on anything. Padding follows the real steps.
+or None where all are, last: (B, hidden_size), the last step of y where the caller has it by itself. What stands at
+padded steps has no influence on anything. Padding follows the real steps.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ class Readout(Part, ABC):
         self.hidden_size, self.output_size, self.input_size = hidden_size, output_size, input_size
         self.head = nn.Linear(hidden_size, output_size)
 
-    def forward(self, y: Tensor, x: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+    def forward(
+        self, y: Tensor, x: Tensor | None = None, mask: Tensor | None = None, last: Tensor | None = None
+    ) -> Tensor:
         if mask is not None:
             _check_mask(mask, y)
             y = y.masked_fill(~mask.unsqueeze(-1), 0.0)  # also NaN, which would survive a product with 0
@@ -66,6 +69,11 @@ def options(name: str) -> dict[str, Any]:
 @register("last")
 class Last(Readout):
     """Logits of the last real step."""
+
+    def forward(
+        self, y: Tensor, x: Tensor | None = None, mask: Tensor | None = None, last: Tensor | None = None
+    ) -> Tensor:
+        return self.head(last) if mask is None and last is not None else super().forward(y, x, mask)
 
     def read(self, y: Tensor, x: Tensor | None, mask: Tensor | None) -> Tensor:
         return self.head(y[-1] if mask is None else _at_last(y, mask))  # (B, out)

@@ -34,6 +34,7 @@ class RNNCell(Cell):
     """
 
     decayed = ("W_in",)
+    scans_to_h = True
 
     def __init__(
         self,
@@ -73,14 +74,14 @@ class RNNCell(Cell):
     def scan(self, u: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
         if self.activation is None:
             return super().scan(u, state)
-        h = rnn_scan(u, self.W_rec, state[0], self.activation, backend=self.backend)
-        return h, (h[-1],)
+        h, h_last = rnn_scan(u, self.W_rec, state[0], self.activation, backend=self.backend)
+        return h, (h_last,)
 
     def run(self, x: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
         if self.activation is None or self.b is None or not self.narrow:
             return super().run(x, state)
-        h = narrow_rnn_scan(x, self.W_in, self.b, self.W_rec, state[0], self.activation, backend=self.backend)
-        return h, (h[-1],)
+        h, h_last = narrow_rnn_scan(x, self.W_in, self.b, self.W_rec, state[0], self.activation, backend=self.backend)
+        return h, (h_last,)
 
     @property
     def activation(self) -> str | None:

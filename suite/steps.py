@@ -50,6 +50,13 @@ def _needs(zoo: Any, name: str) -> set[str]:
     return set(zoo.needs(name)) if hasattr(zoo, "needs") else {"length"}
 
 
+def last_output(net: nn.Module, y: Tensor, state: Any) -> Tensor:
+    """y of the last step, (B, N): by itself where the model gives it so, as torch.nn does in its state."""
+    if type(net).__module__.startswith("torch.nn"):
+        return (state[0] if isinstance(state, tuple) else state)[-1]
+    return net.last_output(y, state) if hasattr(net, "last_output") else y[-1]  # type: ignore[operator]
+
+
 def inputs(shape: Shape) -> tuple[Tensor, torch.Generator]:
     """The same sequence every time, (T, B, input_size), and the generator to go on with."""
     generator = torch.Generator().manual_seed(1)
@@ -74,8 +81,8 @@ class Training:
         self.optimiser = torch.optim.Adam([*self.net.parameters(), *self.readout.parameters()], lr=1e-3)
 
     def loss(self) -> Tensor:
-        y, _state = self.net(self.x)  # (T, B, N)
-        out = self.readout(y if self.shape.every_step else y[-1])  # (T, B, outputs) or (B, outputs)
+        y, state = self.net(self.x)  # (T, B, N)
+        out = self.readout(y if self.shape.every_step else last_output(self.net, y, state))  # (…, outputs)
         if self.shape.output_size == 1:
             return F.mse_loss(out.squeeze(-1), self.target)
         return F.cross_entropy(out.flatten(0, -2), self.target.flatten())
@@ -117,8 +124,8 @@ def bare_step(
 
     def step() -> None:
         net.zero_grad()
-        y = net(x)[0]
-        (y[-1] if last_step else y).sum().backward()
+        y, state = net(x)
+        (last_output(net, y, state) if last_step else y).sum().backward()
         synchronise(device)
 
     return step

@@ -34,14 +34,15 @@ def shape_of(letters: Letters, sizes: Sizes) -> tuple[int, ...]:
 
 
 def _sequence(shapes: Shapes) -> str:
-    for name, letters in shapes.items():
-        if "T" in letters:
-            return name
-    raise ValueError(f"there is no sequence among {', '.join(shapes)}.")
+    return next(name for name, letters in shapes.items() if "T" in letters)
 
 
 def check_shapes(op: str, shapes: Shapes, tensors: Mapping[str, Any]) -> Sizes:
-    """Raise unless all are tensors of the given shapes, with at least one step, unit and input; returns the sizes."""
+    """Raise unless all are tensors of the given shapes, with at least one step, unit and input; returns the sizes.
+
+    shapes: of these tensors and maybe of others.
+    """
+    shapes = {name: shapes[name] for name in tensors}
     for name, tensor in tensors.items():
         letters = shapes[name]
         if not isinstance(tensor, Tensor):

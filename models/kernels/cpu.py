@@ -13,7 +13,6 @@ import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
 
 import torch
 from torch import Tensor
@@ -65,7 +64,7 @@ def compute(
     library: ctypes.CDLL | None = None,
 ) -> tuple[Tensor, ...]:
     """The outputs of an operator, by the compiled loops."""
-    like = cast(Tensor, tensors[0])
+    like = next(tensor for tensor in tensors if tensor is not None)
     outputs = tuple(_empty(shape_of(letters, sizes), like) for letters in operator.outputs.values())
     T, B, N = sizes["T"], sizes["B"], sizes["N"]
     threads = _threads(T * B * N * (operator.products * N or 1))
@@ -202,7 +201,6 @@ def _check_recurrence(recurrence: Recurrence, dtype: torch.dtype, library: ctype
             drawn, bits = draw(forward.inputs[added]), forward.optional[added]
             extra[added] = (8 * drawn.abs()).to(bits) if bits else drawn.sigmoid()  # masks, or probabilities
         plain = recurrence.reference(**leaves, **extra, **given)
-        plain = plain if isinstance(plain, tuple) else (plain,)
         grads = {f"grad_{name}": draw(forward.outputs[name]) for name in recurrence.outputs}
         expected = [*plain, *torch.autograd.grad(plain, list(leaves.values()), list(grads.values()))]
         inputs = {name: tensor.detach() for name, tensor in leaves.items()} | extra

@@ -33,6 +33,35 @@ void sum_slabs(PerSlab<T>& parts, Index skip, Index ld, T* total, Index slabs, I
     });
 }
 
+// The gradient of y, (steps, B, N); zeros where it is null. What comes in by the last state is what a loop begins with.
+template <class T>
+class Incoming {
+  public:
+    Incoming(const T* grad_y, Index N) : grad_y_(grad_y), N_(N), zeros_(N) {}
+    const T* operator[](Index row) const { return grad_y_ ? grad_y_ + row * N_ : zeros_.data(); }
+    Index stride(Index rows) const { return grad_y_ ? rows * N_ : 0; }  // between two steps
+    void add_to(Ahead& ahead, Index row, Index rows) const {
+        if (grad_y_) ahead.add(grad_y_ + row * N_, rows * N_);
+    }
+
+  private:
+    const T* grad_y_;
+    const Index N_;
+    Buffer<T> zeros_;
+};
+
+// The slab's rows of a state or of its gradient, (B, N), laid into rows of `ld` numbers; nothing where it is null.
+template <class T>
+void begin_with(const T* state, Index first, Index rows, Index N, T* to, Index ld) {
+    if (!state) return;
+    for (Index b = 0; b < rows; ++b) std::memcpy(to + b * ld, state + (first + b) * N, std::size_t(N) * sizeof(T));
+}
+// The slab's rows of the last step of y.
+template <class T>
+void copy_last(const T* y, Index steps, Index B, Index N, Index first, Index last, T* y_last) {
+    std::memcpy(y_last + first * N, y + ((steps - 1) * B + first) * N, std::size_t((last - first) * N) * sizeof(T));
+}
+
 // Steps of a piece of a slab: enough rows for the products of its gradients, few enough for the cache.
 inline Index piece_steps(Index steps, Index B, Index slabs) {
     constexpr Index rows = 128;

@@ -84,11 +84,12 @@ class Operator:
             raise RuntimeError(f"{self.label}: the fused recurrences have no forward-mode derivative.")
         with torch.no_grad():
             contiguous = [None if tensor is None else tensor.contiguous() for tensor in tensors]
-            return _unwrapped(implementation(tensors[0].device.type).compute(self, contiguous, words, sizes))
+            return _unwrapped(implementation(_first(tensors).device.type).compute(self, contiguous, words, sizes))
 
     def _fake(self, *arguments: Any) -> Tensor | tuple[Tensor, ...]:
         tensors, _words, sizes = self._checked(arguments)
-        return _unwrapped(tuple(tensors[0].new_empty(shape_of(letters, sizes)) for letters in self.outputs.values()))
+        like = _first(tensors)
+        return _unwrapped(tuple(like.new_empty(shape_of(letters, sizes)) for letters in self.outputs.values()))
 
     def given(self, tensors: Mapping[str, Any]) -> Mapping[str, Any]:
         """Without the optional ones that are None."""
@@ -100,14 +101,19 @@ class Operator:
         named = self.given(dict(zip(self.inputs, tensors, strict=True)))
         sizes = check_shapes(self.label, self.inputs, named)
         check_same_kind(self.label, named, self.dtypes)
-        if tensors[0].dtype not in DTYPES:
+        if _first(tensors).dtype not in DTYPES:
             raise ValueError(
-                f"{self.label}: the fused recurrences take float32 or float64, got {tensors[0].dtype}; use "
+                f"{self.label}: the fused recurrences take float32 or float64, got {_first(tensors).dtype}; use "
                 "backend='reference'."
             )
         for (option, allowed), word in zip(self.words.items(), words, strict=True):
             check_word(self.label, option, word, allowed)
         return tensors, words, sizes
+
+
+def _first(tensors: Sequence[Tensor | None]) -> Tensor:
+    """The first that is not None, which has the dtype and the device of all."""
+    return next(tensor for tensor in tensors if tensor is not None)
 
 
 def _unwrapped(results: tuple[Tensor, ...]) -> Tensor | tuple[Tensor, ...]:

@@ -76,7 +76,7 @@ class Buffer {
     }
     Buffer(const Buffer&) = delete;
     ~Buffer() { std::free(raw_); }
-    T* data() { return data_; }
+    T* data() const { return data_; }
 
   private:
     void* raw_;

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from models.kernels.availability import available, in_transform, problem
-from models.kernels.checks import Shapes, check_shapes, check_word, shape_of, sizes_of
+from models.kernels.checks import Shapes, check_shapes, check_word
 from models.kernels.operators import DTYPES, IMPLEMENTATIONS, Operator, in_forward_mode
 
 BACKENDS = ("auto", "reference", "fused")
@@ -49,7 +49,9 @@ def fused_is_faster(T: int, B: int, N: int) -> bool:
 class Recurrence:
     """The decorator that makes a recurrence of a declared function, and then that recurrence.
 
-    reference: the same function in plain torch. outputs: what it returns, with shapes; all have a gradient. residuals:
+    reference: the same function in plain torch. outputs: what it returns, with shapes: y, then y_last
+    and other last states; each may have a gradient or not, and a loss on the last step alone should be one of y_last,
+    since that of ``y[-1]`` is a sequence of zeros but for one step. residuals:
     what the fused forward computes besides, for the backward alone. saved: what the backward reads, in order, out of
     tensors, outputs and residuals; without it there is no fused form. products: of a sample's units with an (N, N)
     matrix per step, in forward and backward; 0 if elementwise. constants: numbers that the C++ forward takes.
@@ -104,8 +106,8 @@ class Recurrence:
             self.products[0], self.constants,
         )  # fmt: skip
         self.backward = Operator(
-            self.folder, self.name, "backward", f"{self.name}_backward", incoming | saved, outgoing, self.optional,
-            self.words, self.products[1],
+            self.folder, self.name, "backward", f"{self.name}_backward", incoming | saved, outgoing,
+            {**self.optional, **dict.fromkeys(incoming)}, self.words, self.products[1],
         )  # fmt: skip
         forward.call.register_autograd(self._differentiate, setup_context=self._remember)
         self.forward = forward
@@ -116,26 +118,14 @@ class Recurrence:
         named = dict(zip(self.tensors, inputs, strict=False)) | dict(zip(self.forward.outputs, results, strict=True))
         ctx.words = inputs[len(self.tensors) :]
         ctx.mark_non_differentiable(*(named[name] for name in self.residuals))
-        ctx.set_materialize_grads(False)  # no sequences of zeros for outputs that have no gradient
+        ctx.set_materialize_grads(False)  # no sequence of zeros where only the last step has a gradient
         ctx.save_for_backward(*(named[name] for name in self.saved))
 
     def _differentiate(self, ctx: Any, *incoming: Tensor | None) -> tuple[Tensor | None, ...]:
         assert self.backward is not None
-        saved, grads = ctx.saved_tensors, incoming[: len(self.outputs)]
-        if any(grad is None for grad in grads):
-            grads = self._with_zeros(grads, dict(zip(self.saved, saved, strict=True)))
         nothing = (None,) * (len(self.optional) + len(ctx.words))
-        return (*self.backward.call(*grads, *saved, *ctx.words), *nothing)
-
-    def _with_zeros(self, grads: tuple[Tensor | None, ...], saved: Mapping[str, Tensor]) -> tuple[Tensor | None, ...]:
-        """Zeros in place of the gradients of outputs that nobody used."""
-        assert self.backward is not None
-        shapes = self.backward.inputs
-        sizes = sizes_of({name: shapes[name] for name in self.saved}, saved)
-        return tuple(
-            saved["h0"].new_zeros(shape_of(letters, sizes)) if grad is None else grad
-            for letters, grad in zip(shapes.values(), grads, strict=False)
-        )
+        grads = incoming[: len(self.outputs)]
+        return (*self.backward.call(*grads, *ctx.saved_tensors, *ctx.words), *nothing)
 
     def scan(self, *positional: Any, **named: Any) -> Any:
         """What the public function does."""
@@ -150,9 +140,7 @@ class Recurrence:
             assert self.forward is not None
             tensors = [arguments[name] for name in self.tensors]
             results = self.forward.call(*tensors, *(arguments[option] for option in self.words))
-            if isinstance(results, Tensor):
-                return results
-            return results[0] if len(self.outputs) == 1 else tuple(results[: len(self.outputs)])
+            return tuple(results[: len(self.outputs)])
         check_shapes(self.label, self.tensors, given)
         return self.reference(**{name: value for name, value in arguments.items() if name != "backend"})
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from models.kernels.availability import in_a_fresh_thread
-from models.kernels.checks import Sizes
+from models.kernels.checks import Sizes, shape_of
 from models.kernels.operators import Operator
 from models.kernels.rnn import reference
 from models.kernels.rnn import triton as rnn
@@ -34,8 +34,28 @@ def compute(
     """
     module = importlib.import_module(f"models.kernels.{operator.folder}.triton")
     function = operator.recurrence.removesuffix(operator.folder) + operator.direction
+    if operator.direction == "backward":
+        return getattr(module, function)(*_with_whole_gradient(operator, tensors, sizes), *words)
     results = getattr(module, function)(*tensors, *words)
-    return results if isinstance(results, tuple) else (results,)
+    y, *others = results if isinstance(results, tuple) else (results,)
+    return y, y[-1].clone(), *others
+
+
+def _with_whole_gradient(
+    operator: Operator, tensors: Sequence[Tensor | None], sizes: Sizes
+) -> tuple[Tensor | None, ...]:
+    """The inputs of a backward with those of y and y_last as one gradient of all steps, and zeros for absent ones."""
+    named = dict(zip(operator.inputs, tensors, strict=True))
+    like = next(tensor for tensor in tensors if tensor is not None)
+    incoming = {
+        name: like.new_zeros(shape_of(operator.inputs[name], sizes)) if tensor is None else tensor.clone()
+        for name, tensor in named.items()
+        if name.startswith("grad_")
+    }
+    incoming["grad_y"][-1] += incoming["grad_y_last"]
+    whole = named | incoming
+    del whole["grad_y_last"]
+    return tuple(whole.values())
 
 
 def available() -> bool:
@@ -60,6 +80,6 @@ def _try_a_kernel() -> str | None:
         y = rnn.forward(u.to(device), W_rec.to(device), h0.to(device), "relu", precision="ieee").cpu()
     except Exception as error:  # a driver, a compiler or a device that Triton cannot use fails in many ways
         return f"a Triton kernel failed on {device}: {error}"
-    if not torch.allclose(y, reference.rnn_scan(u, W_rec, h0), rtol=1e-4, atol=1e-4):
+    if not torch.allclose(y, reference.rnn_scan(u, W_rec, h0)[0], rtol=1e-4, atol=1e-4):
         return f"a Triton kernel computed wrong numbers on {device}."
     return None

@@ -60,7 +60,8 @@ class Network(Part):
     def forward(self, x: Tensor, state: State | None = None, mask: Tensor | None = None) -> tuple[Tensor, State]:
         seen = self.input(x, mask) if self.input else x  # (T, B, inputs)
         y, state = self.model(seen, state)  # (T, B, hidden)
-        return self.readout(y, seen, self.input.mask(mask) if self.input else mask), state
+        last = self.model.last_output(y, state)
+        return self.readout(y, seen, self.input.mask(mask) if self.input else mask, last), state
 
     def penalties(self) -> dict[str, Tensor]:
         """Those that the parts collected, and the one that needs no forward."""

@@ -97,8 +97,8 @@ def parts_of(training: Training) -> dict[str, Callable[[], object]]:
     def model() -> None:
         for parameter in inner:
             parameter.grad = None
-        out = network.model(seen)[0]
-        out[-1].sum().backward() if not network.readout.every_step else out.sum().backward()
+        out, state = network.model(seen)
+        (out if network.readout.every_step else network.model.last_output(out, state)).sum().backward()
 
     def read_out() -> None:
         above = states.detach().requires_grad_()

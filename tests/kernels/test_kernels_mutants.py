@@ -19,12 +19,12 @@ pytestmark = pytest.mark.skipif(not cpu.available(), reason="no compiler for the
 Function = Callable[..., object]
 
 
-def scan(step: Callable[..., Tensor], h: Tensor, *sequences: Tensor) -> Tensor:
+def scan(step: Callable[..., Tensor], h: Tensor, *sequences: Tensor) -> tuple[Tensor, Tensor]:
     states = []
     for inputs in zip(*sequences, strict=True):
         h = step(h, *inputs)
         states.append(h)
-    return torch.stack(states)
+    return torch.stack(states), h
 
 
 def rnn(step: Callable[..., Tensor]) -> Function:
@@ -40,11 +40,11 @@ def narrow(function: Function, project: Callable[..., Tensor] = F.linear) -> Fun
     return lambda x, W_in, b, *rest, **named: function(project(x, W_in, b), *rest, **named)
 
 
-def right_rnn(u: Tensor, W_rec: Tensor, h0: Tensor) -> Tensor:
+def right_rnn(u: Tensor, W_rec: Tensor, h0: Tensor) -> tuple[Tensor, Tensor]:
     return scan(lambda h, u_t: torch.relu(u_t + h @ W_rec.T), h0, u)
 
 
-def right_indrnn(u: Tensor, U: Tensor, h0: Tensor) -> Tensor:
+def right_indrnn(u: Tensor, U: Tensor, h0: Tensor) -> tuple[Tensor, Tensor]:
     return scan(lambda h, u_t: torch.relu(u_t + U * h), h0, u)
 
 
@@ -91,7 +91,7 @@ def lstm(
     squashed: Callable[[Tensor], Tensor] = torch.tanh,
     back: Callable[[Tensor], Tensor] = lambda h: h,
 ) -> Function:
-    def function(u: Tensor, W_rec: Tensor, h0: Tensor, c0: Tensor) -> tuple[Tensor, Tensor]:
+    def function(u: Tensor, W_rec: Tensor, h0: Tensor, c0: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         h, c, states = h0, c0, []
         for u_t in u:
             parts = (u_t + back(h) @ W_rec.T).chunk(4, dim=-1)
@@ -99,7 +99,7 @@ def lstm(
             c = torch.sigmoid(f) * kept(c) + torch.sigmoid(i) * torch.tanh(g)
             h = torch.sigmoid(o) * squashed(c)
             states.append(h)
-        return torch.stack(states), c
+        return torch.stack(states), h, c
 
     return function
 
@@ -113,7 +113,7 @@ def noisy_lstm(
     """Of the name of an operator with noise."""
 
     def of(name: str) -> Function:
-        def function(**arguments: Tensor) -> tuple[Tensor, Tensor]:
+        def function(**arguments: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             given = OPERATORS[name].options(arguments)
             u, W_rec, h, c = arguments.values()
             states = []
@@ -126,7 +126,7 @@ def noisy_lstm(
                 h = zoned(d_h, h, torch.sigmoid(o) * torch.tanh(read(new_c, next_c)))
                 c = next_c
                 states.append(h)
-            return torch.stack(states), c
+            return torch.stack(states), h, c
 
         return function
 
@@ -153,7 +153,7 @@ def gru(
     mixed: Callable[[Tensor, Tensor, Tensor], Tensor] = lambda z, n, h: (1 - z) * n + z * h,
     back: Callable[[Tensor], Tensor] = lambda h: h,
 ) -> Function:
-    def function(u: Tensor, W_rec: Tensor, b_new: Tensor, h0: Tensor) -> Tensor:
+    def function(u: Tensor, W_rec: Tensor, b_new: Tensor, h0: Tensor) -> tuple[Tensor, Tensor]:
         def step(h: Tensor, u_t: Tensor) -> Tensor:
             from_u, from_h = u_t.chunk(3, dim=-1), (back(h) @ W_rec.T).chunk(3, dim=-1)
             r, z = (torch.sigmoid(from_u[k] + from_h[k]) for k in order[:2])

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from kernels_ladder import OPERATORS, SIZES, TOLERANCE, Operator, check, errors, everything
+from kernels_ladder import GRADED, OPERATORS, SIZES, TOLERANCE, Operator, check, errors, everything
 from torch import Tensor
 
 from models.kernels import cpu
@@ -27,8 +28,9 @@ def operator(request: pytest.FixtureRequest) -> Operator:
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize(("T", "B", "N"), SIZES)
 def test_fused_equals_float64_reference(operator: Operator, T: int, B: int, N: int, dtype: torch.dtype) -> None:
-    expected = everything(operator.plain, operator.arguments(T, B, N))
-    check(everything(operator.fused, operator.arguments(T, B, N, dtype)), expected, TOLERANCE[dtype])
+    for graded in GRADED if N > 1 else ["everything"]:  # the few terms of one unit's last step may cancel
+        expected = everything(operator.plain, operator.arguments(T, B, N), graded=graded)
+        check(everything(operator.fused, operator.arguments(T, B, N, dtype), graded=graded), expected, TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
@@ -68,7 +70,7 @@ def test_gradcheck(name: str, T: int, B: int, N: int) -> None:
     operator = OPERATORS[name]
     leaves = {key: tensor.requires_grad_() for key, tensor in operator.arguments(T, B, N).items()}
 
-    def function(*values: Tensor) -> Tensor:
+    def function(*values: Tensor) -> tuple[Tensor, ...]:
         return operator.fused(**dict(zip(leaves, values, strict=True)))
 
     assert torch.autograd.gradcheck(function, tuple(leaves.values()))
@@ -80,7 +82,7 @@ def test_gradcheck_select_without_feedback() -> None:
     fixed = {name: torch.zeros(4, 4, dtype=torch.float64) for name in ("W_ss", "W_ls")} | {"b_s": arguments["b_s"]}
     leaves = {name: tensor.requires_grad_() for name, tensor in arguments.items() if name not in fixed}
 
-    def function(*values: Tensor) -> Tensor:
+    def function(*values: Tensor) -> tuple[Tensor, ...]:
         return OPERATORS["select"].fused(**fixed, **dict(zip(leaves, values, strict=True)))
 
     assert torch.autograd.gradcheck(function, tuple(leaves.values()))
@@ -93,7 +95,7 @@ def test_gradcheck_select_with_fixed_extremes() -> None:
     inner = torch.ones(5, dtype=torch.float64)
     inner[v.argmin()] = inner[v.argmax()] = 0
 
-    def function(W_ss: Tensor, b_s: Tensor, W_ls: Tensor) -> Tensor:
+    def function(W_ss: Tensor, b_s: Tensor, W_ls: Tensor) -> tuple[Tensor, ...]:
         moved = {"W_ss": inner[:, None] * W_ss, "b_s": inner * b_s, "W_ls": inner[:, None] * W_ls}
         return OPERATORS["select"].fused(**(arguments | {name: arguments[name] + by for name, by in moved.items()}))
 
@@ -117,9 +119,7 @@ def test_non_contiguous_arguments_and_gradients(operator: Operator) -> None:
     leaves = {name: tensor.clone().requires_grad_() for name, tensor in arguments.items()}
     twins = {name: tensor.clone().requires_grad_() for name, tensor in arguments.items()}
     for function, inputs in ((operator.fused, leaves), (operator.plain, twins)):
-        output = function(**inputs)
-        output = output[0] if isinstance(output, tuple) else output
-        output.sum().backward()  # an expanded gradient without memory of its own
+        function(**inputs)[0].sum().backward()  # an expanded gradient without memory of its own
     for name in leaves:
         torch.testing.assert_close(leaves[name].grad, twins[name].grad, rtol=1e-10, atol=1e-10)
 
@@ -152,10 +152,10 @@ def golden_arguments(operator: Operator) -> dict[str, Tensor]:
     return arguments
 
 
-def golden_results(function: Callable[..., object], operator: Operator) -> dict[str, list[float]]:
+def golden_results(function: Callable[..., Any], operator: Operator) -> dict[str, list[float]]:
     leaves = {name: tensor.requires_grad_() for name, tensor in golden_arguments(operator).items()}
-    outputs = function(**leaves)
-    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    y, _y_last, *others = function(**leaves)
+    outputs = (y, *others)
     loss = sum((output * torch.cos(torch.arange(output.numel()).reshape(output.shape))).sum() for output in outputs)
     gradients = torch.autograd.grad(loss, list(leaves.values()))
     named = {f"output {k}": output for k, output in enumerate(outputs)} | dict(zip(leaves, gradients, strict=True))
@@ -225,12 +225,12 @@ def test_saturated_gates(dtype: torch.dtype) -> None:
     magnitudes = torch.cat([torch.logspace(-30, 4, 400, dtype=torch.float64), torch.tensor([0.0, float("inf")])])
     x = torch.cat([magnitudes, -magnitudes]).to(dtype)
     W, h0 = torch.zeros(1, 1, dtype=dtype), torch.zeros(len(x), 1, dtype=dtype)
-    found = torch.ops.durnn.rnn_forward(x[None, :, None], W, h0, "tanh").flatten()
+    found = torch.ops.durnn.rnn_forward(x[None, :, None], W, h0, "tanh")[0].flatten()
     few_ulp = {torch.float32: 4e-7, torch.float64: 1e-15}[dtype]
     torch.testing.assert_close(found, torch.tanh(x), rtol=few_ulp, atol=0)
     u = torch.zeros(1, len(x), 4, dtype=dtype)
     u[0, :, 0], u[0, :, 2] = x, float("inf")  # c = σ(x) · 1
-    c_last = torch.ops.durnn.lstm_forward(u, torch.zeros(4, 1, dtype=dtype), h0, h0, None, None)[1].flatten()
+    c_last = torch.ops.durnn.lstm_forward(u, torch.zeros(4, 1, dtype=dtype), h0, h0, None, None)[2].flatten()
     smallest = {torch.float32: 1e-37, torch.float64: 1e-303}[dtype]  # σ(x) stops falling at x = −87, −700
     torch.testing.assert_close(c_last, torch.sigmoid(x), rtol=few_ulp, atol=smallest)
 
@@ -239,8 +239,7 @@ def test_nan_stays_visible(operator: Operator) -> None:
     arguments = operator.arguments(5, 3, 20)
     first = next(iter(arguments))
     arguments[first][2, 1, -1] = float("nan")
-    outputs = operator.fused(**arguments)
-    y = outputs[0] if isinstance(outputs, tuple) else outputs
+    y = operator.fused(**arguments)[0]
     assert not y[:2].isnan().any()
     assert y[2:, 1].isnan().any(-1).all()
     assert not y[:, [0, 2]].isnan().any()

@@ -27,16 +27,17 @@ def forward_sample(name: str, requires_grad: bool) -> tuple[Any, tuple]:
     return getattr(torch.ops.durnn, f"{operator.recurrence}_forward").default, tuple(operator.positional(tensors))
 
 
-def backward_sample(name: str) -> tuple[Any, tuple]:
-    """A backward operator and its arguments."""
+def backward_sample(name: str, absent: str = "") -> tuple[Any, tuple]:
+    """A backward operator and its arguments, one of the gradients being None if so wanted."""
     forward, arguments = forward_sample(name, requires_grad=False)
     recurrence = RECURRENCES[OPERATORS[name].recurrence]
     assert recurrence.forward is not None
     assert recurrence.backward is not None
     results = forward(*arguments)
-    made = dict(zip(recurrence.forward.outputs, results if isinstance(results, tuple) else (results,), strict=True))
+    made = dict(zip(recurrence.forward.outputs, results, strict=True))
     known = dict(zip((*recurrence.tensors, *recurrence.words), arguments, strict=True)) | made
     known |= {f"grad_{output}": torch.randn_like(made[output]) for output in recurrence.outputs}
+    known |= {absent: None} if absent else {}
     taken = (*recurrence.backward.inputs, *recurrence.words)
     return getattr(torch.ops.durnn, recurrence.backward.name).default, tuple(known[key] for key in taken)
 
@@ -53,7 +54,8 @@ def test_declaration_and_reference_take_the_same_arguments(name: str) -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, inside opcheck
 def test_opcheck(name: str) -> None:
     torch.library.opcheck(*forward_sample(name, requires_grad=True))
-    torch.library.opcheck(*backward_sample(name))
+    for absent in ("", "grad_y", "grad_y_last"):
+        torch.library.opcheck(*backward_sample(name, absent))
 
 
 class Network(nn.Module):
@@ -69,19 +71,19 @@ class Network(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         h0 = x.new_zeros(x.shape[1:])
-        h = kernels.rnn_scan(x, self.W, h0, "tanh", backend=self.backend)
-        h = kernels.rnn_scan(h, self.W, h0, "relu", backend=self.backend)
-        h = h + kernels.indrnn_scan(h, self.U, h0, backend=self.backend)
+        h = kernels.rnn_scan(x, self.W, h0, "tanh", backend=self.backend)[0]
+        h = kernels.rnn_scan(h, self.W, h0, "relu", backend=self.backend)[0]
+        h = h + kernels.indrnn_scan(h, self.U, h0, backend=self.backend)[0]
         narrow, W_in = h[..., :2], self.W[:, :2]
-        h = h + kernels.narrow_rnn_scan(narrow, W_in, self.b, self.W, h0, "tanh", backend=self.backend)
-        h = h + kernels.narrow_indrnn_scan(narrow, W_in, self.b, self.U, h0, backend=self.backend)
+        h = h + kernels.narrow_rnn_scan(narrow, W_in, self.b, self.W, h0, "tanh", backend=self.backend)[0]
+        h = h + kernels.narrow_indrnn_scan(narrow, W_in, self.b, self.U, h0, backend=self.backend)[0]
         selection = (self.V, self.b, self.V, self.W, self.U, self.threshold, self.b)
-        h = h + kernels.select_scan(h, *selection, h0, backend=self.backend)
+        h = h + kernels.select_scan(h, *selection, h0, backend=self.backend)[0]
         thirds = self.W_gates[: 3 * h.shape[-1]]
-        h = h + kernels.gru_scan(h @ thirds.T, thirds, self.b, h0, backend=self.backend)
-        y, c = kernels.lstm_scan(h @ self.W_gates.T, self.W_gates, h0, h0, backend=self.backend)
+        h = h + kernels.gru_scan(h @ thirds.T, thirds, self.b, h0, backend=self.backend)[0]
+        y, _, c = kernels.lstm_scan(h @ self.W_gates.T, self.W_gates, h0, h0, backend=self.backend)
         gates = (self.W_gates[:, :2], self.W_gates[:, 2], self.W_gates)
-        z, d = kernels.narrow_lstm_scan(y[..., :2], *gates, h0, h0, backend=self.backend)
+        z, _, d = kernels.narrow_lstm_scan(y[..., :2], *gates, h0, h0, backend=self.backend)
         return y + c + z + d
 
 
@@ -110,10 +112,9 @@ def test_compiled_network_gives_the_same_numbers(backend: str, compiler: str) ->
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_gradient_of_part_of_the_outputs(name: str) -> None:
-    """Only the last step, or only the last cell, has a gradient."""
+    """Only the last step, cut from the sequence or by itself, or only the last cell has a gradient."""
     operator = OPERATORS[name]
-    two = operator.recurrence.endswith("lstm")
-    for pick in (lambda out: out[0][-1], lambda out: out[-1]) if two else (lambda out: out[-1],):
+    for pick in (lambda out: out[0][-1], lambda out: out[1], lambda out: out[-1]):
         results = []
         for function in (operator.fused, operator.plain):
             leaves = {key: tensor.requires_grad_() for key, tensor in operator.arguments(5, 3, 4).items()}
@@ -170,7 +171,7 @@ def test_empty_batch() -> None:
 
 def test_second_derivatives_are_refused() -> None:
     arguments = {key: tensor.requires_grad_() for key, tensor in OPERATORS["indrnn"].arguments(2, 2, 3).items()}
-    y = OPERATORS["indrnn"].fused(**arguments)
+    y, _ = OPERATORS["indrnn"].fused(**arguments)
     (first,) = torch.autograd.grad(y.sum(), arguments["U"], create_graph=True)
     with pytest.raises(RuntimeError):
         torch.autograd.grad(first.sum(), arguments["U"])
@@ -212,11 +213,11 @@ def test_bad_backend() -> None:
 def test_what_only_the_reference_can_do() -> None:
     """Half precision, mixed dtypes, exact min-max: auto takes the reference, fused says what it lacks."""
     half = OPERATORS["indrnn"].arguments(3, 2, 4, torch.bfloat16)
-    assert call("indrnn", half).dtype == torch.bfloat16
+    assert call("indrnn", half)[0].dtype == torch.bfloat16
     with pytest.raises(ValueError, match=r"float32 or float64, got torch\.bfloat16"):
         call("indrnn", half, backend="fused")
     mixed = OPERATORS["indrnn"].arguments(3, 2, 4) | {"U": torch.ones(4)}
-    assert call("indrnn", mixed).dtype == torch.float64
+    assert call("indrnn", mixed)[0].dtype == torch.float64
     with pytest.raises(ValueError, match=r"one dtype, u has torch\.float64 and U torch\.float32"):
         call("indrnn", mixed, backend="fused")
     noise = {"noise": torch.zeros(3, 2, 4, dtype=torch.int64)}
@@ -224,12 +225,12 @@ def test_what_only_the_reference_can_do() -> None:
     with pytest.raises(ValueError, match=r"noise must have the dtype torch\.uint8, got torch\.int64"):
         call("lstm", OPERATORS["lstm"].arguments(3, 2, 4), **noise, backend="fused")
     arguments = OPERATORS["select"].arguments(3, 2, 4)
-    exact = call("select", arguments, exact_minmax=True)
-    assert torch.equal(exact, RECURRENCES["select"].reference(**arguments, exact_minmax=True))
+    exact, _ = call("select", arguments, exact_minmax=True)
+    assert torch.equal(exact, RECURRENCES["select"].reference(**arguments, exact_minmax=True)[0])
     with pytest.raises(RuntimeError, match="lacks a form with exact_minmax=True"):
         call("select", arguments, exact_minmax=True, backend="fused")
     on_meta = {name: tensor.to("meta") for name, tensor in OPERATORS["indrnn"].arguments(3, 2, 4).items()}
-    assert call("indrnn", on_meta).device.type == "meta"
+    assert call("indrnn", on_meta)[0].device.type == "meta"
 
 
 DAMAGES = st.sampled_from(["shape+1", "shape-1", "unsqueeze", "squeeze", "dtype", "integer", "none", "huge stride"])
@@ -277,8 +278,7 @@ def test_fuzz_scan_boundary(
         found = operator.fused(**arguments)
     except (ValueError, TypeError):
         return
-    found, expected = (x if isinstance(x, tuple) else (x,) for x in (found, operator.plain(**arguments)))
-    for one, other in zip(found, expected, strict=True):
+    for one, other in zip(found, operator.plain(**arguments), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
@@ -294,6 +294,8 @@ def test_fuzz_raw_operators(name: str, backward: bool, broken: int, kind: str, a
     """The operators themselves, called past the dispatcher: an exception or finite numbers, never a crash."""
     operator, arguments = backward_sample(name) if backward else forward_sample(name, requires_grad=False)
     arguments = list(arguments)
+    recurrence = RECURRENCES[OPERATORS[name].recurrence]
+    declared: Any = recurrence.backward if backward else recurrence.forward
     tensors = [k for k, argument in enumerate(arguments) if isinstance(argument, Tensor)]
     victim = tensors[broken % len(tensors)]
     arguments[victim] = damage(arguments[victim], kind, axis)
@@ -302,9 +304,8 @@ def test_fuzz_raw_operators(name: str, backward: bool, broken: int, kind: str, a
     except (ValueError, TypeError, RuntimeError):
         return
     other_length = kind.startswith("shape") and axis == 0 and victim == 0 and not backward
-    left_out = kind == "none" and victim >= len(arguments) - len(RECURRENCES[OPERATORS[name].recurrence].optional)
+    left_out = kind == "none" and list(declared.inputs)[victim] in declared.optional
     assert kind == "huge stride" or other_length or left_out
-    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     assert all(output.isfinite().all() for output in outputs)
 
 

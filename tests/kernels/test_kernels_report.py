@@ -98,9 +98,9 @@ def test_the_report_leads_with_share_and_flushed_ratio_and_keeps_the_others() ->
     assert any("20.0% of a train step at 100, 50, 128 (aim ≤ 10%" in line for line in lines)
 
 
-def test_bandwidth_counts_the_output_and_its_gradient_twice() -> None:
+def test_bandwidth_counts_the_output_twice() -> None:
     figures = tables.Figures.of("indrnn-mnist", FAKE)
-    assert figures.share == pytest.approx(16 * 784 * 32 * 128 / 0.5 / 1e9)
+    assert figures.share == pytest.approx(8 * 784 * 32 * 128 / 0.5 / 1e9)
 
 
 def test_rows_below_their_aim_and_those_that_lose_are_named() -> None:

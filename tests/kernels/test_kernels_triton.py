@@ -114,10 +114,10 @@ def inputs(op: str, T: int, B: int, N: int, dtype: torch.dtype, seed: int = 0) -
 
 
 def by_reference(op: str, tensors: dict[str, Tensor], *options: Any) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-    """Outputs, the gradients drawn for them, and the gradients of all inputs, computed in float64."""
+    """y and an LSTM's last c, the gradients drawn for them, and the gradients of all inputs, computed in float64."""
     leaves = {name: tensor.double().clone().requires_grad_() for name, tensor in tensors.items()}
-    outputs = RECURRENCES[op].reference(*leaves.values(), *options)
-    outputs = [outputs] if isinstance(outputs, Tensor) else list(outputs)
+    y, _y_last, *others = RECURRENCES[op].reference(*leaves.values(), *options)
+    outputs = [y, *others]
     generator = torch.Generator().manual_seed(99)
     dtype = next(iter(tensors.values())).dtype
     grads = [torch.randn(output.shape, generator=generator, dtype=dtype) for output in outputs]
@@ -244,11 +244,18 @@ def through_operators(op: str, options: tuple) -> None:
     leaves = [
         torch.stack([tensor, tensor], dim=-1)[..., 0].requires_grad_() for tensor in tensors.values()
     ]  # every second element of its storage
-    results = getattr(torch.ops.durnn, f"{op}_forward")(*leaves, *options)
-    results = [results] if isinstance(results, Tensor) else list(results)[: len(outputs)]
-    got = torch.autograd.grad(results, leaves, grads)
+    y, y_last, *others = getattr(torch.ops.durnn, f"{op}_forward")(*leaves, *options)
+    results = [y, *others][: len(outputs)]
+    got = torch.autograd.grad(results, leaves, grads, retain_graph=True)
     compare(["y", "c"][: len(results)], [result.detach() for result in results], outputs, 1e-10)
     compare([f"grad_{name}" for name in tensors], list(got), wanted, 1e-10)
+    assert torch.equal(y_last, y[-1])
+    by_step, by_itself, by_both = (
+        torch.autograd.grad(total, leaves, retain_graph=True)
+        for total in (y[-1].sum(), y_last.sum(), y_last.sum() - 3 * y[-1].sum())
+    )
+    compare(list(tensors), list(by_itself), list(by_step), 1e-12)
+    compare(list(tensors), list(by_both), [-2 * grad for grad in by_step], 1e-12)
 
 
 every_operator = pytest.mark.parametrize(
@@ -284,11 +291,10 @@ def difference_quotients(op: str, options: tuple) -> None:
         tensors["W_ss"].zero_()
     free = ("h_short", "W_s", "U", "b_thre", "b_long") if op == "select" else tuple(tensors)
     leaves = [x.requires_grad_() if name in free else x for name, x in tensors.items()]
-    count = 2 if op.endswith("lstm") else 1
+    count = 3 if op.endswith("lstm") else 2
 
     def call(*arguments: Tensor) -> Any:
-        result = getattr(torch.ops.durnn, f"{op}_forward")(*arguments, *options)
-        return result if isinstance(result, Tensor) else result[:count]
+        return getattr(torch.ops.durnn, f"{op}_forward")(*arguments, *options)[:count]
 
     assert torch.autograd.gradcheck(call, leaves)
 

@@ -120,7 +120,7 @@ def test_neutral_statistics_give_the_network_without_norm():
 def test_without_selection_the_product_is_normalised_as_a_whole():
     net, (x, _) = build(selection=False), inputs()
     cell = net.layers[0]
-    h_short = cell.scan_short(cell.project(x), torch.zeros(B, N, dtype=torch.float64))
+    h_short, _ = cell.scan_short(cell.project(x), torch.zeros(B, N, dtype=torch.float64))
     h = torch.zeros(B, N, dtype=torch.float64)
     for h_short_t in h_short:
         v = h_short_t @ cell.W_s.T

@@ -62,6 +62,35 @@ def test_last_state_is_the_last_output_of_the_last_layer(name, options):
 
 
 @every_model
+@pytest.mark.parametrize(
+    "more", [{}, {"norm": "after"}, {"dropout": 0.3}, {"batch_first": True}], ids=lambda more: "".join(more) or "plain"
+)
+def test_last_output_is_the_last_step_of_the_output(name, options, more):
+    if issubclass(models.registry.ZOO.entry(name).cls, models.Lockstep) and "dropout" in more:
+        pytest.skip("it takes no dropout")
+    net = build(name, options, dtype=torch.float64, **more)
+    x = example_input(name, net, 7, 4)
+    y, state = net(x.transpose(0, 1) if net.batch_first else x)
+    last, step = net.last_output(y, state), y[:, -1] if net.batch_first else y[-1]
+    torch.testing.assert_close(last, step, rtol=0, atol=0)
+    weights = torch.rand(step.shape, dtype=step.dtype)
+    for found, expected in zip(
+        *(torch.autograd.grad(out, list(net.parameters()), weights, retain_graph=True) for out in (last, step)),
+        strict=True,
+    ):
+        torch.testing.assert_close(found, expected)
+
+
+def test_the_gradient_of_the_last_output_holds_no_sequence_of_zeros():
+    net = models.build("durnn", 2, 8, length=50, seed=0)
+    y, state = net(torch.randn(50, 3, 2))
+    seen = []
+    y.register_hook(seen.append)
+    net.last_output(y, state).sum().backward()
+    assert all(gradient is None for gradient in seen)
+
+
+@every_model
 @pytest.mark.parametrize("split", [1, 40, 99])
 def test_two_halves_with_carried_state_give_the_whole(name, options, split):
     net = build(name, options, dtype=torch.float64)

@@ -79,6 +79,16 @@ def test_a_model_has_as_many_units_as_the_shape() -> None:
         assert steps.build(models, name, SHAPES["ntu-20"]).size == size
 
 
+def test_the_last_output_of_any_model() -> None:
+    x = steps.inputs(TINY)[0]
+    for name in ("nn.LSTM", "nn.GRU", "durnn", "lru"):
+        net = steps.build(models, name, TINY)
+        y, state = net(x)
+        torch.testing.assert_close(steps.last_output(net, y, state), y[-1])
+    older = SimpleNamespace()  # of a commit whose models do not say
+    assert torch.equal(steps.last_output(older, x, None), x[-1])
+
+
 @pytest.mark.parametrize("last_step", [False, True])
 def test_a_bare_step_is_forward_and_backward(last_step: bool) -> None:
     net = steps.build(models, "nn.RNN", TINY)

@@ -10,15 +10,15 @@ namespace durnn {
 // r = σ(u_r + W_r y_{t-1}), z = σ(u_z + W_z y_{t-1}), a = W_n y_{t-1} + b_new, n = tanh(u_n + r ∘ a),
 // y_t = (1 − z) ∘ n + z ∘ y_{t-1}
 template <class T>
-void gru_forward(const T* u, const T* W_rec, const T* b_new, const T* h0, T* y, T* gates, Index steps, Index B, Index N,
-                 Index threads) {
+void gru_forward(const T* u, const T* W_rec, const T* b_new, const T* h0, T* y, T* y_last, T* gates, Index steps,
+                 Index B, Index N, Index threads) {
     const Index ld = padded<T>(N), ldz = padded<T>(3 * N), slabs = slab_count(B, threads);
     Packed<T> weights({{W_rec, N, 1, N}}, 3 * N, threads);
     PerSlab<T> state(slabs, most_rows(B, slabs) * ld), sums(slabs, most_rows(B, slabs) * ldz);
-    for_slabs(B, threads, [&, u, b_new, h0, y, gates](Index slab, Index first, Index last) {
+    for_slabs(B, threads, [&, u, b_new, h0, y, y_last, gates](Index slab, Index first, Index last) {
         T *h = state.zeroed(slab), *v = sums.zeroed(slab);
         const Index rows = last - first;
-        for (Index b = 0; b < rows; ++b) std::memcpy(h + b * ld, h0 + (first + b) * N, std::size_t(N) * sizeof(T));
+        begin_with(h0, first, rows, N, h, ld);
         for (Index t = 0; t < steps; ++t) {
             Ahead ahead;
             ahead.add(u + 3 * (t * B + first) * N, 3 * rows * N);
@@ -44,31 +44,34 @@ void gru_forward(const T* u, const T* W_rec, const T* b_new, const T* h0, T* y, 
                 });
             }
         }
+        copy_last(y, steps, B, N, first, last, y_last);
     });
 }
 
 // From dy_t on: the gradients g of the pre-activations that W_rec y_{t-1} enters, [r z a], and of u's, which differ
 // from them by the factor r of the third -> grad_W_rec = Σ g_t y_{t-1}ᵀ, grad_b_new = Σ of g's third part
 template <class T>
-void gru_backward(const T* grad_y, const T* W_rec, const T* h0, const T* y, const T* gates, T* grad_u, T* grad_W_rec,
-                  T* grad_b_new, T* grad_h0, Index steps, Index B, Index N, Index threads) {
+void gru_backward(const T* grad_y, const T* grad_last, const T* W_rec, const T* h0, const T* y, const T* gates,
+                  T* grad_u, T* grad_W_rec, T* grad_b_new, T* grad_h0, Index steps, Index B, Index N, Index threads) {
     const Index ld = padded<T>(N), ldg = padded<T>(3 * N), slabs = slab_count(B, threads);
     Packed<T> weights({{W_rec, 3 * N, N, 1}}, N, threads);
     const Index span = piece_steps(steps, B, slabs), most = most_rows(B, slabs);
     PerSlab<T> sums(slabs, most * ld), past(slabs, most * ld), sum_b(slabs, most * N), gradients(slabs, 3 * N * ld);
     PerSlab<T> scratch(slabs, span * most * (ld + ldg));
-    for_slabs(B, threads, [&, grad_y, h0, y, gates, grad_u, grad_h0](Index slab, Index first, Index last) {
+    const Incoming<T> incoming(grad_y, N);
+    for_slabs(B, threads, [&, grad_last, h0, y, gates, grad_u, grad_h0](Index slab, Index first, Index last) {
         const Index rows = last - first;
         T *g = scratch.zeroed(slab), *befores = g + span * rows * ldg, *grad_W = gradients.zeroed(slab);
         T *dh = sums.zeroed(slab), *kept = past.zeroed(slab);  // ∂/∂y_{t-1} by the product and by z
         T* biases = sum_b.zeroed(slab);
+        begin_with(grad_last, first, rows, N, dh, ld);
         for (Index to = steps; to > 0; to -= span) {
             const Index from = std::max(to - span, Index(0));
             for (Index t = to - 1; t >= from; --t) {
                 T *g_t = g + (t - from) * rows * ldg, *before_t = befores + (t - from) * rows * ld;
                 for (Index b = 0; b < rows; ++b) {
                     const Index at = (t * B + first + b) * N;
-                    const T *grad = grad_y + at, *active = gates + 4 * at, *sum = dh + b * ld;
+                    const T *grad = incoming[t * B + first + b], *active = gates + 4 * at, *sum = dh + b * ld;
                     const T* before = t ? y + at - B * N : h0 + (first + b) * N;
                     T *out = grad_u + 3 * at, *state = g_t + b * ldg, *copy = before_t + b * ld, *carried = kept + b * ld;
                     T* bias = biases + b * N;
@@ -95,7 +98,7 @@ void gru_backward(const T* grad_y, const T* W_rec, const T* h0, const T* y, cons
                     const Index next = ((t - 1) * B + first) * N;
                     ahead.add(gates + 4 * next, 4 * rows * N);
                     ahead.add(grad_u + 3 * next, 3 * rows * N);
-                    ahead.add(grad_y + next, rows * N);
+                    incoming.add_to(ahead, (t - 1) * B + first, rows);
                     if (t > 1) ahead.add(y + next - B * N, rows * N);
                 }
                 product<T>(g_t, ldg, rows, weights, dh, ld, ahead);

@@ -13,7 +13,7 @@ from models.kernels.recurrence import Recurrence
 
 @Recurrence(
     reference.gru_scan,
-    outputs={"y": "T B N"},
+    outputs={"y": "T B N", "y_last": "B N"},
     residuals={"gates": "T B 4N"},
     saved=("W_rec", "h0", "y", "gates"),
     products=(3, 6),
@@ -24,7 +24,7 @@ def gru_scan(
     b_new: Annotated[Tensor, "N"],
     h0: Annotated[Tensor, "B N"],
     backend: str = "auto",
-) -> Tensor:
+) -> tuple[Tensor, Tensor]:
     """``[r z] = σ(u_t + W_rec y_{t-1})`` of the first two thirds, ``n = tanh(u_n + r ∘ a)`` with
     ``a = W_n y_{t-1} + b_new``, ``y_t = (1 − z) ∘ n + z ∘ y_{t-1}``.
 

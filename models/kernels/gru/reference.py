@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 
-def gru_scan(u: Tensor, W_rec: Tensor, b_new: Tensor, h0: Tensor) -> Tensor:
+def gru_scan(u: Tensor, W_rec: Tensor, b_new: Tensor, h0: Tensor) -> tuple[Tensor, Tensor]:
     """GRU with gates in torch's order r, z, n; ``b_new`` is the recurrent bias inside the reset product.
 
-    u: (T, B, 3N), W_rec: (3N, N), b_new: (N,), h0: (B, N) -> (T, B, N)
+    u: (T, B, 3N), W_rec: (3N, N), b_new: (N,), h0: (B, N) -> all h (T, B, N), the last one (B, N)
     """
     h, states = h0, []
     for u_t in u:
@@ -23,4 +23,4 @@ def gru_scan(u: Tensor, W_rec: Tensor, b_new: Tensor, h0: Tensor) -> Tensor:
         n = torch.tanh(u_n + r * (v_n + b_new))
         h = (1 - z) * n + z * h
         states.append(h)
-    return torch.stack(states)
+    return torch.stack(states), h

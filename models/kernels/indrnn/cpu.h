@@ -9,7 +9,8 @@ namespace durnn {
 
 // y_t = relu(u_t + U ∘ y_{t-1})
 template <class T>
-void indrnn_forward(const T* u, const T* U, const T* h0, T* y, Index steps, Index B, Index N, Index threads) {
+void indrnn_forward(const T* u, const T* U, const T* h0, T* y, T* y_last, Index steps, Index B, Index N,
+                    Index threads) {
     for_slabs(B, threads, [=](Index, Index first, Index last) {
         for (Index t = 0; t < steps; ++t)
             for (Index b = first; b < last; ++b) {
@@ -21,6 +22,7 @@ void indrnn_forward(const T* u, const T* U, const T* h0, T* y, Index steps, Inde
                     store<T>(out + n, relu(load<T>(in + n, lanes) + v), lanes);
                 });
             }
+        copy_last(y, steps, B, N, first, last, y_last);
     });
 }
 
@@ -29,11 +31,12 @@ void indrnn_forward(const T* u, const T* U, const T* h0, T* y, Index steps, Inde
 constexpr Index reverse_span = 8;
 
 // The steps [from, to) of one sample, backwards: g_t = [y_t > 0] ∘ (grad_y_t + U ∘ g_{t+1}), handed to put(t, n, g_t,
-// lanes). Sequences begin at the sample's first row and have `stride` numbers from step to step; `before` is y_{from-1},
-// `carried` holds U ∘ g_{t+1} on the way in and U ∘ g_t on the way out. The steps to come are fetched meanwhile.
+// lanes). Sequences begin at the sample's first row; y has `stride` numbers from step to step and grad_y `grad_stride`;
+// `before` is y_{from-1}, `carried` holds U ∘ g_{t+1} on the way in and U ∘ g_t on the way out. The steps to come
+// are fetched meanwhile.
 template <class T, class Put>
-inline void reverse_steps(const T* grad_y, const T* U, const T* y, const T* before, T* carried, T* sum_U, Index from,
-                          Index to, Index stride, Index N, Put put) {
+inline void reverse_steps(const T* grad_y, Index grad_stride, const T* U, const T* y, const T* before, T* carried,
+                          T* sum_U, Index from, Index to, Index stride, Index N, Put put) {
     for_vectors<T>(N, [=](Index n, auto lanes) {
         const Vector<T> factor = load<T>(U + n, lanes);
         Vector<T> back = load<T>(carried + n, lanes), total = load<T>(sum_U + n, lanes);
@@ -41,11 +44,11 @@ inline void reverse_steps(const T* grad_y, const T* U, const T* y, const T* befo
         for (Index t = to - 1; t >= from; --t) {
             const Index at = t * stride + n;
             if (t >= reverse_span) {
-                __builtin_prefetch(grad_y + at - reverse_span * stride, 0, 2);
+                __builtin_prefetch(grad_y + (t - reverse_span) * grad_stride + n, 0, 2);
                 __builtin_prefetch(y + at - reverse_span * stride, 0, 2);
             }
             const Vector<T> y_before = load<T>(t > from ? y + at - stride : before + n, lanes);
-            const Vector<T> g = where_positive(y_t, load<T>(grad_y + at, lanes) + back);
+            const Vector<T> g = where_positive(y_t, load<T>(grad_y + t * grad_stride + n, lanes) + back);
             back = g * factor;
             total += g * y_before;
             y_t = y_before;
@@ -58,20 +61,22 @@ inline void reverse_steps(const T* grad_y, const T* U, const T* y, const T* befo
 
 // g_t = [y_t > 0] ∘ (grad_y_t + U ∘ g_{t+1}) -> grad_u = g, grad_U = Σ g_t ∘ y_{t-1}, grad_h0 = U ∘ g_0
 template <class T>
-void indrnn_backward(const T* grad_y, const T* U, const T* h0, const T* y, T* grad_u, T* grad_U, T* grad_h0,
-                     Index steps, Index B, Index N, Index threads) {
+void indrnn_backward(const T* grad_y, const T* grad_last, const T* U, const T* h0, const T* y, T* grad_u, T* grad_U,
+                     T* grad_h0, Index steps, Index B, Index N, Index threads) {
+    const Incoming<T> incoming(grad_y, N);
     const Index slabs = slab_count(B, threads);
     PerSlab<T> sum_U(slabs, most_rows(B, slabs) * N), carried(slabs, most_rows(B, slabs) * N);
-    for_slabs(B, threads, [&, grad_y, U, h0, y, grad_u, grad_h0](Index slab, Index first, Index last) {
+    for_slabs(B, threads, [&, grad_last, U, h0, y, grad_u, grad_h0](Index slab, Index first, Index last) {
         T *back = carried.zeroed(slab), *total = sum_U.zeroed(slab);
+        begin_with(grad_last, first, last - first, N, back, N);
         for (Index to = steps; to > 0; to -= reverse_span) {
             const Index from = std::max(to - reverse_span, Index(0));
             for (Index b = first; b < last; ++b) {
                 const T* before = from ? y + ((from - 1) * B + b) * N : h0 + b * N;
                 T* out = grad_u + b * N;
                 const Index row = (b - first) * N;
-                reverse_steps<T>(grad_y + b * N, U, y + b * N, before, back + row, total + row, from, to,
-                                 B * N, N, [=](Index t, Index n, Vector<T> g, auto lanes) {
+                reverse_steps<T>(incoming[b], incoming.stride(B), U, y + b * N, before, back + row, total + row,
+                                 from, to, B * N, N, [=](Index t, Index n, Vector<T> g, auto lanes) {
                                      store<T>(out + t * B * N + n, g, lanes);
                                  });
             }
@@ -83,8 +88,8 @@ void indrnn_backward(const T* grad_y, const T* U, const T* h0, const T* y, T* gr
 
 // y_t = relu(W_in x_t + b + U ∘ y_{t-1})
 template <class T>
-void narrow_indrnn_forward(const T* x, const T* W_in, const T* b, const T* U, const T* h0, T* y, Index steps, Index B,
-                           Index N, Index threads, Index I) {
+void narrow_indrnn_forward(const T* x, const T* W_in, const T* b, const T* U, const T* h0, T* y, T* y_last, Index steps,
+                           Index B, Index N, Index threads, Index I) {
     const Index ld = padded<T>(N);
     Buffer<T> transposed(I * ld);
     for (Index i = 0; i < I; ++i)
@@ -102,28 +107,31 @@ void narrow_indrnn_forward(const T* x, const T* W_in, const T* b, const T* U, co
                     store<T>(out + n, relu(v + load<T>(U + n, lanes) * load<T>(before + n, lanes)), lanes);
                 });
             }
+        copy_last(y, steps, B, N, first, last, y_last);
     });
 }
 
 // As indrnn_backward, with the gradients of x, W_in and b in the place of grad_u.
 template <class T>
-void narrow_indrnn_backward(const T* grad_y, const T* x, const T* W_in, const T* U, const T* h0, const T* y, T* grad_x,
-                            T* grad_W_in, T* grad_b, T* grad_U, T* grad_h0, Index steps, Index B, Index N,
-                            Index threads, Index I) {
+void narrow_indrnn_backward(const T* grad_y, const T* grad_last, const T* x, const T* W_in, const T* U, const T* h0,
+                            const T* y, T* grad_x, T* grad_W_in, T* grad_b, T* grad_U, T* grad_h0, Index steps, Index B,
+                            Index N, Index threads, Index I) {
+    const Incoming<T> incoming(grad_y, N);
     const Index ld = padded<T>(N), span = std::min(steps, reverse_span), slabs = slab_count(B, threads);
     const Index size = most_rows(B, slabs) * N;
     NarrowGradient<T> gradient(x, W_in, grad_x, slabs, B, N, I);
     PerSlab<T> sum_U(slabs, size), carried(slabs, size), scratch(slabs, span * ld);
-    for_slabs(B, threads, [&, grad_y, U, h0, y, grad_h0](Index slab, Index first, Index last) {
+    for_slabs(B, threads, [&, grad_last, U, h0, y, grad_h0](Index slab, Index first, Index last) {
         T *g = scratch.zeroed(slab), *back = carried.zeroed(slab), *total = sum_U.zeroed(slab);
+        begin_with(grad_last, first, last - first, N, back, N);
         gradient.begin(slab);
         for (Index to = steps; to > 0; to -= span) {
             const Index from = std::max(to - span, Index(0));
             for (Index b = first; b < last; ++b) {
                 const T* before = from ? y + ((from - 1) * B + b) * N : h0 + b * N;
                 const Index row = (b - first) * N;
-                reverse_steps<T>(grad_y + b * N, U, y + b * N, before, back + row, total + row, from, to,
-                                 B * N, N, [=](Index t, Index n, Vector<T> v, auto lanes) {
+                reverse_steps<T>(incoming[b], incoming.stride(B), U, y + b * N, before, back + row, total + row,
+                                 from, to, B * N, N, [=](Index t, Index n, Vector<T> v, auto lanes) {
                                      store<T>(g + (t - from) * ld + n, v, lanes);
                                  });
                 gradient.add_piece(slab, g, ld, from, to, b, 1);

@@ -11,21 +11,21 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-def indrnn_scan(u: Tensor, U: Tensor, h0: Tensor) -> Tensor:
+def indrnn_scan(u: Tensor, U: Tensor, h0: Tensor) -> tuple[Tensor, Tensor]:
     """``h_t = relu(u_t + U ∘ h_{t-1})``.
 
-    u: (T, B, N), U: (N,), h0: (B, N) -> (T, B, N)
+    u: (T, B, N), U: (N,), h0: (B, N) -> all h (T, B, N), the last one (B, N)
     """
     h, states = h0, []
     for u_t in u:
         h = torch.relu(u_t + U * h)  # (B, N)
         states.append(h)
-    return torch.stack(states)
+    return torch.stack(states), h
 
 
-def narrow_indrnn_scan(x: Tensor, W_in: Tensor, b: Tensor, U: Tensor, h0: Tensor) -> Tensor:
+def narrow_indrnn_scan(x: Tensor, W_in: Tensor, b: Tensor, U: Tensor, h0: Tensor) -> tuple[Tensor, Tensor]:
     """``h_t = relu(W_in x_t + b + U ∘ h_{t-1})``.
 
-    x: (T, B, I), W_in: (N, I), b: (N,), U: (N,), h0: (B, N) -> (T, B, N)
+    x: (T, B, I), W_in: (N, I), b: (N,), U: (N,), h0: (B, N) -> all h (T, B, N), the last one (B, N)
     """
     return indrnn_scan(F.linear(x, W_in, b), U, h0)

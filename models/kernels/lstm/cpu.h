@@ -44,18 +44,18 @@ struct NoNoise {};
 
 // [i f g o] = u_t + W_rec y_{t-1}, c~_t = σ(f) ∘ c_{t-1} + m ∘ σ(i) ∘ tanh(g), y~_t = σ(o) ∘ tanh(c~_t)
 template <class T, class Input, class Noisy>
-void lstm_forward_loop(const Input input, const T* W_rec, const T* h0, const T* c0, const Noisy noise, T* y, T* c_last,
-                       T* gates, T* cells, Index steps, Index B, Index N, Index threads) {
+void lstm_forward_loop(const Input input, const T* W_rec, const T* h0, const T* c0, const Noisy noise, T* y, T* y_last,
+                       T* c_last, T* gates, T* cells, Index steps, Index B, Index N, Index threads) {
     constexpr bool noisy = std::is_same_v<Noisy, Noise<T>>;
     const Index ld = padded<T>(N + input.columns()), ldz = padded<T>(4 * N), slabs = slab_count(B, threads);
     std::vector<Matrix<T>> factors{{W_rec, N, 1, N}};
     input.append_to(factors);
     Packed<T> weights(factors, 4 * N, threads);
     PerSlab<T> state(slabs, most_rows(B, slabs) * ld), sums(slabs, most_rows(B, slabs) * ldz);
-    for_slabs(B, threads, [&, input, h0, c0, y, c_last, gates, cells](Index slab, Index first, Index last) {
+    for_slabs(B, threads, [&, input, h0, c0, y, y_last, c_last, gates, cells](Index slab, Index first, Index last) {
         T *h = state.zeroed(slab), *z = sums.zeroed(slab);
         const Index rows = last - first;
-        for (Index b = 0; b < rows; ++b) std::memcpy(h + b * ld, h0 + (first + b) * N, std::size_t(N) * sizeof(T));
+        begin_with(h0, first, rows, N, h, ld);
         for (Index t = 0; t < steps; ++t) {
             Ahead ahead;
             input.add_to(ahead, t * B + first, rows);
@@ -97,31 +97,33 @@ void lstm_forward_loop(const Input input, const T* W_rec, const T* h0, const T* 
                 });
             }
         }
-        const std::size_t bytes = std::size_t(rows * N) * sizeof(T);
-        std::memcpy(c_last + first * N, cells + ((steps - 1) * B + first) * N, bytes);
+        copy_last(y, steps, B, N, first, last, y_last);
+        copy_last(cells, steps, B, N, first, last, c_last);
     });
 }
 
 // A slab goes through pieces of several steps, of which grad_W_rec is added up.
 template <class T, class Gradient, class Noisy>
-void lstm_backward_loop(const T* grad_y, const T* grad_c, const T* W_rec, const T* h0, const T* c0, const T* y,
-                        const T* gates, const T* cells, const Noisy noise, Gradient& gradient, T* grad_W_rec,
-                        T* grad_h0, T* grad_c0, Index steps, Index B, Index N, Index threads) {
+void lstm_backward_loop(const T* grad_y, const T* grad_last, const T* grad_c, const T* W_rec, const T* h0, const T* c0,
+                        const T* y, const T* gates, const T* cells, const Noisy noise, Gradient& gradient,
+                        T* grad_W_rec, T* grad_h0, T* grad_c0, Index steps, Index B, Index N, Index threads) {
     constexpr bool noisy = std::is_same_v<Noisy, Noise<T>>;
     const Index ld = padded<T>(N), ldg = padded<T>(4 * N), slabs = slab_count(B, threads);
     const Index span = piece_steps(steps, B, slabs), most = most_rows(B, slabs);
     Packed<T> weights({{W_rec, 4 * N, N, 1}}, N, threads);
     PerSlab<T> state(slabs, span * most * ldg), befores(slabs, span * most * ld), weight_gradients(slabs, 4 * N * ld);
+    const Incoming<T> incoming(grad_y, N);
     PerSlab<T> sums(slabs, most * ld), past(slabs, noisy ? most * ld : 0), cell_gradients(slabs, most * N);
-    for_slabs(B, threads, [&, grad_y, grad_c, h0, c0, y, gates, cells, grad_h0, grad_c0](Index slab, Index first,
-                                                                                        Index last) {
+    for_slabs(B, threads, [&, grad_last, grad_c, h0, c0, y, gates, cells, grad_h0, grad_c0](Index slab, Index first,
+                                                                                           Index last) {
         T *piece = state.zeroed(slab), *before_piece = befores.zeroed(slab), *grad_W = weight_gradients.zeroed(slab);
         T *dh = sums.zeroed(slab), *dc = cell_gradients.zeroed(slab);
         T* kept = past.zeroed(slab);  // ∂/∂y_t by y_{t+1} = d_h ∘ y_t + …
         const Index rows = last - first;
         const std::size_t bytes = std::size_t(rows * N) * sizeof(T);
         gradient.begin(slab);
-        std::memcpy(dc, grad_c + first * N, bytes);
+        begin_with(grad_last, first, rows, N, dh, ld);
+        begin_with(grad_c, first, rows, N, dc, N);
         for (Index t = steps - 1; t >= 0; --t) {
             const Index from = t / span * span;  // of the piece
             T *dz = piece + (t - from) * rows * ldg, *before_t = before_piece + (t - from) * rows * ld;
@@ -130,7 +132,7 @@ void lstm_backward_loop(const T* grad_y, const T* grad_c, const T* W_rec, const 
                 const T* y_before = t ? y + at - B * N : h0 + (first + b) * N;
                 std::memcpy(before_t + b * ld, y_before, std::size_t(N) * sizeof(T));
                 const T *in = gates + 4 * at, *before = t ? cells + at - B * N : c0 + (first + b) * N;
-                const T *cell = cells + at, *grad = grad_y + at, *sum = dh + b * ld;
+                const T *cell = cells + at, *grad = incoming[row], *sum = dh + b * ld;
                 T *v = dz + b * ldg, *carried = dc + b * N;
                 T* kept_h = kept + b * ld;
                 for_vectors<T>(N, [=, &gradient](Index n, auto lanes) {
@@ -167,7 +169,7 @@ void lstm_backward_loop(const T* grad_y, const T* grad_c, const T* W_rec, const 
                 ahead.add(gates + 4 * next, 4 * rows * N);
                 gradient.add_to(ahead, (t - 1) * B + first, rows);
                 ahead.add(t > 1 ? y + next - B * N : h0 + first * N, rows * N);
-                ahead.add(grad_y + next, rows * N);
+                incoming.add_to(ahead, (t - 1) * B + first, rows);
                 ahead.add(t > 1 ? cells + next - B * N : c0 + first * N, rows * N);
                 if constexpr (noisy) noise.add_to(ahead, next, rows * N);
             }
@@ -200,40 +202,40 @@ void with_noise(const Byte* noise, const T* rates, Loop loop) {
 // The loops as declared, with the input as a sequence or with a narrow one.
 template <class T>
 void lstm_forward(const T* u, const T* W_rec, const T* h0, const T* c0, const Byte* noise, const T* rates, T* y,
-                  T* c_last, T* gates, T* cells, Index steps, Index B, Index N, Index threads) {
+                  T* y_last, T* c_last, T* gates, T* cells, Index steps, Index B, Index N, Index threads) {
     with_noise<T>(noise, rates, [=](auto noise) {
-        lstm_forward_loop<T>(Sequence<T>{u, 4 * N}, W_rec, h0, c0, noise, y, c_last, gates, cells, steps, B, N,
-                             threads);
+        lstm_forward_loop<T>(Sequence<T>{u, 4 * N}, W_rec, h0, c0, noise, y, y_last, c_last, gates, cells, steps, B,
+                             N, threads);
     });
 }
 template <class T>
-void lstm_backward(const T* grad_y, const T* grad_c, const T* W_rec, const T* h0, const T* c0, const T* y,
-                   const T* gates, const T* cells, const Byte* noise, const T* rates, T* grad_u, T* grad_W_rec,
-                   T* grad_h0, T* grad_c0, Index steps, Index B, Index N, Index threads) {
+void lstm_backward(const T* grad_y, const T* grad_last, const T* grad_c, const T* W_rec, const T* h0, const T* c0,
+                   const T* y, const T* gates, const T* cells, const Byte* noise, const T* rates, T* grad_u,
+                   T* grad_W_rec, T* grad_h0, T* grad_c0, Index steps, Index B, Index N, Index threads) {
     SequenceGradient<T> gradient{grad_u, 4 * N};
     with_noise<T>(noise, rates, [=, &gradient](auto noise) {
-        lstm_backward_loop<T>(grad_y, grad_c, W_rec, h0, c0, y, gates, cells, noise, gradient, grad_W_rec, grad_h0,
-                              grad_c0, steps, B, N, threads);
+        lstm_backward_loop<T>(grad_y, grad_last, grad_c, W_rec, h0, c0, y, gates, cells, noise, gradient, grad_W_rec,
+                              grad_h0, grad_c0, steps, B, N, threads);
     });
 }
 template <class T>
 void narrow_lstm_forward(const T* x, const T* W_in, const T* b, const T* W_rec, const T* h0, const T* c0,
-                         const Byte* noise, const T* rates, T* y, T* c_last, T* gates, T* cells, Index steps, Index B,
-                         Index N, Index threads, Index I) {
+                         const Byte* noise, const T* rates, T* y, T* y_last, T* c_last, T* gates, T* cells, Index steps,
+                         Index B, Index N, Index threads, Index I) {
     with_noise<T>(noise, rates, [=](auto noise) {
-        lstm_forward_loop<T>(Narrow<T>{x, W_in, b, I}, W_rec, h0, c0, noise, y, c_last, gates, cells, steps, B, N,
-                             threads);
+        lstm_forward_loop<T>(Narrow<T>{x, W_in, b, I}, W_rec, h0, c0, noise, y, y_last, c_last, gates, cells, steps, B,
+                             N, threads);
     });
 }
 template <class T>
-void narrow_lstm_backward(const T* grad_y, const T* grad_c, const T* x, const T* W_in, const T* W_rec, const T* h0,
-                          const T* c0, const T* y, const T* gates, const T* cells, const Byte* noise, const T* rates,
-                          T* grad_x, T* grad_W_in, T* grad_b, T* grad_W_rec, T* grad_h0, T* grad_c0, Index steps,
-                          Index B, Index N, Index threads, Index I) {
+void narrow_lstm_backward(const T* grad_y, const T* grad_last, const T* grad_c, const T* x, const T* W_in,
+                          const T* W_rec, const T* h0, const T* c0, const T* y, const T* gates, const T* cells,
+                          const Byte* noise, const T* rates, T* grad_x, T* grad_W_in, T* grad_b, T* grad_W_rec,
+                          T* grad_h0, T* grad_c0, Index steps, Index B, Index N, Index threads, Index I) {
     NarrowGradient<T> gradient(x, W_in, grad_x, slab_count(B, threads), B, 4 * N, I);
     with_noise<T>(noise, rates, [=, &gradient](auto noise) {
-        lstm_backward_loop<T>(grad_y, grad_c, W_rec, h0, c0, y, gates, cells, noise, gradient, grad_W_rec, grad_h0,
-                              grad_c0, steps, B, N, threads);
+        lstm_backward_loop<T>(grad_y, grad_last, grad_c, W_rec, h0, c0, y, gates, cells, noise, gradient, grad_W_rec,
+                              grad_h0, grad_c0, steps, B, N, threads);
     });
     gradient.finish(grad_W_in, grad_b);
 }

@@ -14,7 +14,7 @@ from models.kernels.recurrence import Recurrence
 
 @Recurrence(
     reference.lstm_scan,
-    outputs={"y": "T B N", "c_last": "B N"},
+    outputs={"y": "T B N", "y_last": "B N", "c_last": "B N"},
     residuals={"gates": "T B 4N", "cells": "T B N"},
     saved=("W_rec", "h0", "c0", "y", "gates", "cells", "noise", "rates"),
     products=(4, 8),
@@ -27,9 +27,9 @@ def lstm_scan(
     noise: Annotated[Tensor | None, "T B N", torch.uint8] = None,
     rates: Annotated[Tensor | None, "3"] = None,
     backend: str = "auto",
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """``[i f g o] = u_t + W_rec y_{t-1}``, ``c_t = σ(f) ∘ c_{t-1} + σ(i) ∘ tanh(g)``, ``y_t = σ(o) ∘ tanh(c_t)``;
-    returns y and the last cell.
+    returns y, its last step and the last cell.
 
     With noise, ``c~_t = σ(f) ∘ c_{t-1} + m ∘ σ(i) ∘ tanh(g)``, ``y~_t = σ(o) ∘ tanh(c~_t)``,
     ``c_t = d_c ∘ c_{t-1} + (1 − d_c) ∘ c~_t``, ``y_t = d_h ∘ y_{t-1} + (1 − d_h) ∘ y~_t``. noise: bits of each unit and
@@ -37,7 +37,8 @@ def lstm_scan(
 
     The fused forward also returns ``gates``, σ(i), σ(f), tanh(g), σ(o) in this order, and ``cells``, all c_t.
 
-    Backward, from grad_c_last on: ``dy_t = grad_y_t + W_recᵀ grad_u_{t+1} + d_h,{t+1} ∘ dy_{t+1}``,
+    Backward, from grad_y_last and grad_c_last on:
+    ``dy_t = grad_y_t + W_recᵀ grad_u_{t+1} + d_h,{t+1} ∘ dy_{t+1}``,
     ``dc~_t = (1 − d_c) ∘ dc_t + (1 − d_h) ∘ dy_t ∘ σ(o) ∘ (1 − tanh² c~_t)``,
     ``dc_{t-1} = d_c ∘ dc_t + σ(f) ∘ dc~_t``, grad_u_t by the derivatives of the gates;
     grad_W_rec = Σ grad_u_t y_{t-1}ᵀ, grad_h0 = dy_{-1}, grad_c0 = dc_{-1}.
@@ -46,7 +47,7 @@ def lstm_scan(
 
 @Recurrence(
     reference.narrow_lstm_scan,
-    outputs={"y": "T B N", "c_last": "B N"},
+    outputs={"y": "T B N", "y_last": "B N", "c_last": "B N"},
     residuals={"gates": "T B 4N", "cells": "T B N"},
     saved=("x", "W_in", "W_rec", "h0", "c0", "y", "gates", "cells", "noise", "rates"),
     products=(4, 8),
@@ -61,7 +62,7 @@ def narrow_lstm_scan(
     noise: Annotated[Tensor | None, "T B N", torch.uint8] = None,
     rates: Annotated[Tensor | None, "3"] = None,
     backend: str = "auto",
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """``lstm_scan`` with ``u = W_in x + b``, for an input of few columns: neither u nor its gradient g is stored.
 
     grad_x = W_inᵀ g, grad_W_in = Σ g_t x_tᵀ, grad_b = Σ g_t.

@@ -13,10 +13,10 @@ from torch import Tensor
 
 def lstm_scan(
     u: Tensor, W_rec: Tensor, h0: Tensor, c0: Tensor, noise: Tensor | None = None, rates: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """LSTM with gates in torch's order i, f, g, o: ``[i f g o] = u_t + W_rec h_{t-1}``.
 
-    u: (T, B, 4N), W_rec: (4N, N), h0, c0: (B, N) -> outputs (T, B, N), last cell (B, N)
+    u: (T, B, 4N), W_rec: (4N, N), h0, c0: (B, N) -> all h (T, B, N), the last h and c (B, N)
     noise: (T, B, N) uint8, the sum of 1 where c keeps its value, 2 where h does, 4 where c is not added to; or else
     rates: (3,), how often each of these is the case, for the expectation over a step's noise.
     """
@@ -33,7 +33,7 @@ def lstm_scan(
             h_new = torch.sigmoid(o) * torch.tanh(c_new)
             c, h = d_c * c + (1 - d_c) * c_new, d_h * h + (1 - d_h) * h_new
         states.append(h)
-    return torch.stack(states), c
+    return torch.stack(states), h, c
 
 
 def narrow_lstm_scan(
@@ -45,6 +45,6 @@ def narrow_lstm_scan(
     c0: Tensor,
     noise: Tensor | None = None,
     rates: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """``lstm_scan`` with ``u = W_in x + b``; x: (T, B, I), W_in: (4N, I), b: (4N,)."""
     return lstm_scan(F.linear(x, W_in, b), W_rec, h0, c0, noise, rates)

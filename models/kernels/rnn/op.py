@@ -11,14 +11,14 @@ from models.kernels.recurrence import Recurrence
 from models.kernels.rnn import reference
 
 
-@Recurrence(reference.rnn_scan, outputs={"y": "T B N"}, saved=("W_rec", "h0", "y"), products=(1, 2))
+@Recurrence(reference.rnn_scan, outputs={"y": "T B N", "y_last": "B N"}, saved=("W_rec", "h0", "y"), products=(1, 2))
 def rnn_scan(
     u: Annotated[Tensor, "T B N"],
     W_rec: Annotated[Tensor, "N N"],
     h0: Annotated[Tensor, "B N"],
     activation: Annotated[str, "relu", "tanh"] = "relu",
     backend: str = "auto",
-) -> Tensor:
+) -> tuple[Tensor, Tensor]:
     """``y_t = act(u_t + W_rec y_{t-1})``, ``y_{-1} = h0``.
 
     Backward: ``g_t = act'(y_t) ∘ (grad_y_t + W_recᵀ g_{t+1})``, where relu' is 1 for y > 0 and tanh' is 1 − y²;
@@ -26,7 +26,12 @@ def rnn_scan(
     """
 
 
-@Recurrence(reference.narrow_rnn_scan, outputs={"y": "T B N"}, saved=("x", "W_in", "W_rec", "h0", "y"), products=(1, 2))
+@Recurrence(
+    reference.narrow_rnn_scan,
+    outputs={"y": "T B N", "y_last": "B N"},
+    saved=("x", "W_in", "W_rec", "h0", "y"),
+    products=(1, 2),
+)
 def narrow_rnn_scan(
     x: Annotated[Tensor, "T B I"],
     W_in: Annotated[Tensor, "N I"],
@@ -35,7 +40,7 @@ def narrow_rnn_scan(
     h0: Annotated[Tensor, "B N"],
     activation: Annotated[str, "relu", "tanh"] = "relu",
     backend: str = "auto",
-) -> Tensor:
+) -> tuple[Tensor, Tensor]:
     """``y_t = act(W_in x_t + b + W_rec y_{t-1})``, ``y_{-1} = h0``: ``rnn_scan`` for an input of few columns.
 
     ``u = W_in x + b`` and its gradient g are never stored; grad_x = W_inᵀ g, grad_W_in = Σ g_t x_tᵀ, grad_b = Σ g_t.

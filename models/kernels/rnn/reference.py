@@ -11,22 +11,24 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-def rnn_scan(u: Tensor, W_rec: Tensor, h0: Tensor, activation: str = "relu") -> Tensor:
+def rnn_scan(u: Tensor, W_rec: Tensor, h0: Tensor, activation: str = "relu") -> tuple[Tensor, Tensor]:
     """``h_t = act(u_t + W_rec h_{t-1})``, act one of relu, tanh.
 
-    u: (T, B, N), W_rec: (N, N), h0: (B, N) -> (T, B, N)
+    u: (T, B, N), W_rec: (N, N), h0: (B, N) -> all h (T, B, N), the last one (B, N)
     """
     act = {"relu": torch.relu, "tanh": torch.tanh}[activation]
     h, states = h0, []
     for u_t in u:
         h = act(u_t + h @ W_rec.T)  # (B, N)
         states.append(h)
-    return torch.stack(states)
+    return torch.stack(states), h
 
 
-def narrow_rnn_scan(x: Tensor, W_in: Tensor, b: Tensor, W_rec: Tensor, h0: Tensor, activation: str = "relu") -> Tensor:
+def narrow_rnn_scan(
+    x: Tensor, W_in: Tensor, b: Tensor, W_rec: Tensor, h0: Tensor, activation: str = "relu"
+) -> tuple[Tensor, Tensor]:
     """``h_t = act(W_in x_t + b + W_rec h_{t-1})``, act one of relu, tanh.
 
-    x: (T, B, I), W_in: (N, I), b: (N,), W_rec: (N, N), h0: (B, N) -> (T, B, N)
+    x: (T, B, I), W_in: (N, I), b: (N,), W_rec: (N, N), h0: (B, N) -> all h (T, B, N), the last one (B, N)
     """
     return rnn_scan(F.linear(x, W_in, b), W_rec, h0, activation)

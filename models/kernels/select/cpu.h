@@ -12,18 +12,18 @@ namespace durnn {
 // S_t = relu(mm(W_ss h~_t + W_ls y_{t-1} + b_s) − b_thre), y_t = relu(W_s (S_t ∘ h~_t) + U ∘ y_{t-1} + b_long)
 template <class T>
 void select_forward(const T* h_short, const T* W_ss, const T* b_s, const T* W_ls, const T* W_s, const T* U,
-                    const T* b_thre, const T* b_long, const T* h0, T* y, T* S, T* scale, T floor, Index steps, Index B,
-                    Index N, Index threads) {
+                    const T* b_thre, const T* b_long, const T* h0, T* y, T* y_last, T* S, T* scale, T floor,
+                    Index steps, Index B, Index N, Index threads) {
     const Index ld = padded<T>(N), ld_both = padded<T>(2 * N), slabs = slab_count(B, threads);
     const Index most = most_rows(B, slabs);
     Packed<T> into_selection({{W_ss, N, 1, N}, {W_ls, N, 1, N}}, N, threads), into_long({{W_s, N, 1, N}}, N, threads);
     PerSlab<T> memories(slabs, most * ld_both), sums(slabs, most * ld), inputs(slabs, most * ld);
-    for_slabs(B, threads, [&, h_short, b_s, U, b_long, h0, y, S, scale](Index slab, Index first, Index last) {
+    for_slabs(B, threads, [&, h_short, b_s, U, b_long, h0, y, y_last, S, scale](Index slab, Index first, Index last) {
         T *both = memories.zeroed(slab), *z = sums.zeroed(slab), *i = inputs.zeroed(slab);
         const Index rows = last - first;
         const std::size_t bytes = std::size_t(N) * sizeof(T);
         const T threshold = *b_thre;
-        for (Index b = 0; b < rows; ++b) std::memcpy(both + b * ld_both + N, h0 + (first + b) * N, bytes);
+        begin_with(h0, first, rows, N, both + N, ld_both);
         for (Index t = 0; t < steps; ++t) {
             const Index now = (t * B + first) * N;
             for (Index b = 0; b < rows; ++b) std::memcpy(both + b * ld_both, h_short + now + b * N, bytes);
@@ -75,6 +75,7 @@ void select_forward(const T* h_short, const T* W_ss, const T* b_s, const T* W_ls
                 });
             }
         }
+        copy_last(y, steps, B, N, first, last, y_last);
     });
 }
 
@@ -84,14 +85,16 @@ void select_forward(const T* h_short, const T* W_ss, const T* b_s, const T* W_ls
 // step, and that elementwise, so a slab goes through pieces of several steps whose scratch stays in the cache; during
 // the products of one the next is fetched.
 template <class T>
-void select_backward(const T* grad_y, const T* h_short, const T* W_s, const T* U, const T* h0, const T* y, const T* S,
-                     const T* scale, T* grad_h_short, T* grad_W_ss, T* grad_b_s, T* grad_W_ls, T* grad_W_s, T* grad_U,
-                     T* grad_b_thre, T* grad_b_long, T* grad_h0, Index steps, Index B, Index N, Index threads) {
+void select_backward(const T* grad_y, const T* grad_last, const T* h_short, const T* W_s, const T* U, const T* h0,
+                     const T* y, const T* S, const T* scale, T* grad_h_short, T* grad_W_ss, T* grad_b_s,
+                     T* grad_W_ls, T* grad_W_s, T* grad_U, T* grad_b_thre, T* grad_b_long, T* grad_h0, Index steps,
+                     Index B, Index N, Index threads) {
     const Index ld = padded<T>(N), ld_both = padded<T>(2 * N), slabs = slab_count(B, threads);
     const Index span = std::min(piece_steps(steps, B, slabs), Ahead::capacity / 3), most = most_rows(B, slabs);
     Packed<T> weights({{W_s, N, N, 1}}, N, threads);
     PerSlab<T> into_selection(slabs, N * ld_both), into_long(slabs, N * ld);
     PerSlab<T> scratch(slabs, span * most * (4 * ld + ld_both)), carried(slabs, most * N);  // U ∘ g_{t+1}
+    const Incoming<T> incoming(grad_y, N);
     PerSlab<T> sums(slabs, 4 * most * N);  // of each sample, for U, b_long, b_thre and b_s
     for_slabs(B, threads, [&](Index slab, Index first, Index last) {
         const Index rows = last - first, size = span * rows * ld;
@@ -99,6 +102,7 @@ void select_backward(const T* grad_y, const T* h_short, const T* W_s, const T* U
         T* both = c + size;  // [h~_t y_{t-1}]
         T *grad_selection = into_selection.zeroed(slab), *grad_long = into_long.zeroed(slab);
         T* back = carried.zeroed(slab);
+        begin_with(grad_last, first, rows, N, back, N);
         T *sum_U = sums.zeroed(slab), *sum_g = sum_U + most * N, *sum_e = sum_g + most * N, *sum_c = sum_e + most * N;
         for (Index to = steps; to > 0; to -= span) {
             const Index from = std::max(to - span, Index(0)), count = (to - from) * rows;
@@ -111,7 +115,7 @@ void select_backward(const T* grad_y, const T* h_short, const T* W_s, const T* U
                         store<T>(out + n, v, lanes);
                         store<T>(copy + n, load<T>(before + n, lanes), lanes);
                     };
-                    reverse_step<T>(grad_y + at, U, y + at, before, back + b * N, sum_U + b * N, sum_g + b * N,
+                    reverse_step<T>(incoming[t * B + sample], U, y + at, before, back + b * N, sum_U + b * N, sum_g + b * N,
                                     N, put);
                 }
             Ahead now, next;
@@ -123,7 +127,7 @@ void select_backward(const T* grad_y, const T* h_short, const T* W_s, const T* U
             }
             for (Index t = from - 1; t >= std::max(from - span, Index(0)); --t) {
                 const Index at = (t * B + first) * N;
-                next.add(grad_y + at, rows * N);
+                incoming.add_to(next, t * B + first, rows);
                 if (t > 0) next.add(y + at - B * N, rows * N);
             }
             product<T>(g, ld, count, weights, d, ld, now);

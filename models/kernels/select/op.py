@@ -13,7 +13,7 @@ from models.kernels.select import reference
 
 @Recurrence(
     reference.select_scan,
-    outputs={"y": "T B N"},
+    outputs={"y": "T B N", "y_last": "B N"},
     residuals={"S": "T B N", "scale": "T B"},
     saved=("h_short", "W_s", "U", "h0", "y", "S", "scale"),
     products=(3, 4),
@@ -32,7 +32,7 @@ def select_scan(
     h0: Annotated[Tensor, "B N"],
     exact_minmax: bool = False,
     backend: str = "auto",
-) -> Tensor:
+) -> tuple[Tensor, Tensor]:
     """``S_t = relu(mm(v_t) − b_thre)`` with ``v_t = W_ss h~_t + W_ls y_{t-1} + b_s``,
     ``y_t = relu(W_s (S_t ∘ h~_t) + U ∘ y_{t-1} + b_long)``, ``y_{-1} = h0``.
 

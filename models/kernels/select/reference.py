@@ -35,13 +35,14 @@ def select_scan(
     b_long: Tensor,
     h0: Tensor,
     exact_minmax: bool = False,
-) -> Tensor:
+) -> tuple[Tensor, Tensor]:
     """Selection and long half of DuRNN, Eqs. (4), (2), (3), for a given short-term memory.
 
     ``S_t = relu(mm(W_ss h~_t + W_ls h_{t-1} + b_s) − b_thre)``,
     ``h_t = relu(W_s (S_t ∘ h~_t) + U ∘ h_{t-1} + b_long)``; ``∂S_t/∂h~_t`` and ``∂S_t/∂h_{t-1}`` are cut.
 
-    h_short: (T, B, N), W_ss, W_ls, W_s: (N, N), b_s, U, b_long: (N,), b_thre: (), h0: (B, N) -> (T, B, N)
+    h_short: (T, B, N), W_ss, W_ls, W_s: (N, N), b_s, U, b_long: (N,), b_thre: (), h0: (B, N)
+    -> all h (T, B, N), the last one (B, N)
     """
     h, states = h0, []
     for h_short_t in h_short:
@@ -50,4 +51,4 @@ def select_scan(
         i_t = S_t * h_short_t  # (B, N)
         h = torch.relu(i_t @ W_s.T + U * h + b_long)  # (B, N)
         states.append(h)
-    return torch.stack(states)
+    return torch.stack(states), h
