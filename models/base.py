@@ -13,14 +13,14 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 from models.initialisers import initialise_
-from models.kernels import NARROW
+from models.kernels import MOST_PROJECTED
 from models.noise import dropout_between
 from models.norms import norm_after, norm_before
 from models.states import LayerState
@@ -259,13 +259,13 @@ class Cell(Part, ABC):
         return self.finish(y), state
 
     def run(self, x: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
-        """``project`` and ``scan``; a family whose kernel can project a narrow input itself lets it."""
+        """``project`` and ``scan``; a family whose kernel can project its input itself lets it."""
         return self.scan(self.project(x), state)
 
     @property
-    def narrow(self) -> bool:
-        """True where u is ``W_in x + b`` of an x so narrow that u costs more to store than to compute."""
-        return self.input_size <= NARROW and isinstance(self.before, nn.Identity)
+    def projects_inside(self) -> bool:
+        """True where u is ``W_in x + b`` of a W_in that a kernel may read at each step, so that u is never stored."""
+        return isinstance(self.before, nn.Identity) and cast(Tensor, self.W_in).numel() <= MOST_PROJECTED
 
     @property
     def ends_as_state(self) -> bool:

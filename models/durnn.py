@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from models.base import Cell, Slot
 from models.constraints import clip_singular_, per_layer, recurrent_interval
-from models.kernels import indrnn_scan, narrow_indrnn_scan, narrow_rnn_scan, rnn_scan, select_scan
+from models.kernels import indrnn_scan, projected_indrnn_scan, projected_rnn_scan, rnn_scan, select_scan
 from models.kernels.select.reference import min_max
 from models.nets import Stack
 from models.noise import dropout_between
@@ -163,11 +163,11 @@ class DuRNNCell(Cell):
 
     def run_short(self, x: Tensor, h_short: Tensor) -> tuple[Tensor, Tensor]:
         """``project`` and ``scan_short``: (T, B, input_size) and (B, N) -> (T, B, N) and the last step (B, N)."""
-        if not self.narrow:
+        if not self.projects_inside:
             return self.scan_short(self.project(x), h_short)
         if self.short == "full":
-            return narrow_rnn_scan(x, self.W_in, self.b_short, self.W_rec, h_short, "relu", backend=self.backend)
-        return narrow_indrnn_scan(x, self.W_in, self.b_short, self.U_short, h_short, backend=self.backend)
+            return projected_rnn_scan(x, self.W_in, self.b_short, self.W_rec, h_short, "relu", backend=self.backend)
+        return projected_indrnn_scan(x, self.W_in, self.b_short, self.U_short, h_short, backend=self.backend)
 
     def scan_short(self, u: Tensor, h_short: Tensor) -> tuple[Tensor, Tensor]:
         """All h~ from (1): (T, B, N) and (B, N) -> (T, B, N) and the last step (B, N)."""
@@ -181,9 +181,8 @@ class DuRNNCell(Cell):
         if not self.selection:
             if isinstance(self.norm_product, FrameNorm):
                 u = self.norm_product(F.linear(passed, self.W_s)) + self.b_long
-            else:
-                u = F.linear(passed, self.W_s, self.b_long)
-            return indrnn_scan(u, self.U, h, backend=self.backend)
+                return indrnn_scan(u, self.U, h, backend=self.backend)
+            return projected_indrnn_scan(passed, self.W_s, self.b_long, self.U, h, backend=self.backend)
         if isinstance(self.norm_product, FrameNorm):
             self.begin(passed.shape[0], passed.shape[1])
             outputs = []

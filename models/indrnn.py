@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from models.base import Cell, Slot
 from models.constraints import per_layer, recurrent_interval
-from models.kernels import indrnn_scan, narrow_indrnn_scan
+from models.kernels import indrnn_scan, projected_indrnn_scan
 from models.nets import Stack
 from models.registry import register
 from models.states import LayerState
@@ -55,9 +55,9 @@ class IndRNNCell(Cell):
         return h, (h_last,)
 
     def run(self, x: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
-        if not self.narrow:
+        if not self.projects_inside:
             return super().run(x, state)
-        h, h_last = narrow_indrnn_scan(x, self.W_in, self.b, self.U, state[0], backend=self.backend)
+        h, h_last = projected_indrnn_scan(x, self.W_in, self.b, self.U, state[0], backend=self.backend)
         return h, (h_last,)
 
     @torch.no_grad()

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.base import Cell, Slot
-from models.kernels import lstm_scan, narrow_lstm_scan
+from models.kernels import lstm_scan, projected_lstm_scan
 from models.nets import Stack
 from models.noise import PER, StepNoise, UpdateDropout, Zoneout, check_probability
 from models.norms import FrameNorm
@@ -122,11 +122,11 @@ class LSTMCell(Cell):
         return h, (h_last, c_last)
 
     def run(self, x: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
-        if not self.narrow or not self._has_kernel():
+        if not self.projects_inside or not self._has_kernel():
             return super().run(x, state)
         (h0, c0), (noise, rates) = state, self._noise_for(x)
         weights = (self.W_in, self.b, self.W_rec)
-        h, h_last, c_last = narrow_lstm_scan(x, *weights, h0, c0, noise, rates, backend=self.backend)
+        h, h_last, c_last = projected_lstm_scan(x, *weights, h0, c0, noise, rates, backend=self.backend)
         return h, (h_last, c_last)
 
     def _has_kernel(self) -> bool:

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.base import Cell, Slot
-from models.kernels import narrow_rnn_scan, rnn_scan
+from models.kernels import projected_rnn_scan, rnn_scan
 from models.nets import Stack
 from models.registry import register
 from models.states import LayerState
@@ -78,9 +78,11 @@ class RNNCell(Cell):
         return h, (h_last,)
 
     def run(self, x: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
-        if self.activation is None or self.b is None or not self.narrow:
+        if self.activation is None or self.b is None or not self.projects_inside:
             return super().run(x, state)
-        h, h_last = narrow_rnn_scan(x, self.W_in, self.b, self.W_rec, state[0], self.activation, backend=self.backend)
+        h, h_last = projected_rnn_scan(
+            x, self.W_in, self.b, self.W_rec, state[0], self.activation, backend=self.backend
+        )
         return h, (h_last,)
 
     @property

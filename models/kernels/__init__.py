@@ -7,25 +7,26 @@ forms ``cpu.h`` (C++ loops) and ``triton.py``. To add a recurrence, add its fold
 
 from models.kernels.bernoulli.op import bernoulli
 from models.kernels.gru.op import gru_scan
-from models.kernels.indrnn.op import indrnn_scan, narrow_indrnn_scan
-from models.kernels.lstm.op import lstm_scan, narrow_lstm_scan
+from models.kernels.indrnn.op import indrnn_scan, projected_indrnn_scan
+from models.kernels.lstm.op import lstm_scan, projected_lstm_scan
 from models.kernels.recurrence import BACKENDS
-from models.kernels.rnn.op import narrow_rnn_scan, rnn_scan
+from models.kernels.rnn.op import projected_rnn_scan, rnn_scan
 from models.kernels.select.op import select_scan
 
-NARROW = 4
-"""Width of an input up to which a recurrence projects it itself, in its form called ``narrow_…_scan``."""
+MOST_PROJECTED = 1 << 20
+"""Numbers of a W_in up to which a recurrence projects its input itself, in its form called ``projected_…_scan``: larger
+ones do not stay in a cache from step to step, and are multiplied with the whole sequence at once."""
 
 __all__ = [
     "BACKENDS",
-    "NARROW",
+    "MOST_PROJECTED",
     "bernoulli",
     "gru_scan",
     "indrnn_scan",
     "lstm_scan",
-    "narrow_indrnn_scan",
-    "narrow_lstm_scan",
-    "narrow_rnn_scan",
+    "projected_indrnn_scan",
+    "projected_lstm_scan",
+    "projected_rnn_scan",
     "rnn_scan",
     "select_scan",
 ]

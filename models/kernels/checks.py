@@ -2,7 +2,7 @@
 
 Shapes are written as letters, ``("T", "B", "N")``; a letter stands for the same size wherever it appears, ``4N`` for
 four times N. T is the first size of the first sequence, B and N are those of ``h0``, which every recurrence has, and I
-(width of a narrow input, see ``narrow.h``) is that of the first tensor with this letter.
+(columns of an input that is projected inside, see ``projected.h``) is that of the first tensor with this letter.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 //
 // A loop is a template over its number type that takes its inputs (`const T*`, or `const Byte*`; null if they are
 // optional and absent), its outputs (`T*`), constants (`T`), and then `Index steps, B, N, threads`, and `I` where
-// it has a narrow input. `DURNN_EXPORT(name)` makes `name_f32` and `name_f64` of it, which take `Arguments`.
+// it projects an input of I columns. `DURNN_EXPORT(name)` makes `name_f32` and `name_f64` of it, which take `Arguments`.
 #pragma once
 
 #include <new>

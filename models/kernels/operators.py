@@ -45,9 +45,9 @@ def implementation(device_type: str) -> Implementation:
 class Operator:
     """``durnn::<recurrence>_<direction>``.
 
-    folder: where its implementations are; a recurrence and its form for narrow inputs share one. label: what error
-    messages begin with. optional: inputs that may be None, with a dtype where they have their own. words: option ->
-    what it may be, at most one. products: products of a sample's units with an (N, N) matrix in one step, 0 if the
+    folder: where its implementations are; a recurrence and its form with the projection inside share one. label: what
+    error messages begin with. optional: inputs that may be None, with a dtype where they have their own. words: option
+    -> what it may be, at most one. products: products of a sample's units with an (N, N) matrix in one step, 0 if the
     loop is elementwise. constants: numbers that the C++ loop takes besides tensors and sizes.
     """
 

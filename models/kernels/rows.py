@@ -45,7 +45,7 @@ class Row:
 
 
 def unavoidable_bytes(shape: Shape) -> float:
-    """Memory traffic that no implementation of an elementwise recurrence saves, for a narrow input.
+    """Memory traffic that no implementation of an elementwise recurrence saves, its input aside.
 
     Twice a sequence of T·B·N float32: the output is written, and read again by backward. The loss looks at the last
     step, so that there is no sequence of gradients.

@@ -30,7 +30,7 @@ def compute(
 ) -> tuple[Tensor, ...]:
     """The outputs of an operator, by the function of its folder's ``triton.py`` that is called like its direction.
 
-    Before the direction may stand ``narrow_``, as before the folder's name in that of the recurrence.
+    Before the direction may stand ``projected_``, as before the folder's name in that of the recurrence.
     """
     module = importlib.import_module(f"models.kernels.{operator.folder}.triton")
     function = operator.recurrence.removesuffix(operator.folder) + operator.direction

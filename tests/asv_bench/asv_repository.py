@@ -30,12 +30,12 @@ class Repository:
         return self.git("rev-parse", "HEAD")
 
     def edit_kernel(self, line: str) -> None:
-        """Put a line before IndRNN's scan of a narrow input x, in place of one put there before."""
+        """Put a line before IndRNN's scan of its input x, in place of one put there before."""
         around = f"""
-_scan = narrow_indrnn_scan
+_scan = projected_indrnn_scan
 
 
-def narrow_indrnn_scan(x, *parameters, backend="auto"):
+def projected_indrnn_scan(x, *parameters, backend="auto"):
     {line}
     return _scan(x, *parameters, backend=backend)
 """

@@ -38,19 +38,23 @@ def independent_arguments(T: int, B: int, N: int, g: torch.Generator) -> Argumen
     return {"u": normal(g, T, B, N), "U": 0.5 + uniform(g, N), "h0": uniform(g, B, N)}
 
 
-def narrow(arguments: Arguments, g: torch.Generator) -> Arguments:
-    """With the projection in the place of u; of one to five columns, depending on the sizes."""
+def projected(arguments: Arguments, g: torch.Generator) -> Arguments:
+    """With the projection in the place of u, few columns or many, depending on the sizes."""
     T, B, N = arguments.pop("u").shape
-    columns = 1 + (T + B + N) % 5
-    return {"x": normal(g, T, B, columns), "W_in": normal(g, N, columns) / 2, "b": normal(g, N) / 4} | arguments
+    columns = (1, 2, 37, 4, 5)[(T + B + N) % 5]
+    return {
+        "x": normal(g, T, B, columns),
+        "W_in": normal(g, N, columns) / (2 * columns**0.5),
+        "b": normal(g, N) / 4,
+    } | arguments
 
 
-def narrow_recurrent_arguments(T: int, B: int, N: int, g: torch.Generator) -> Arguments:
-    return narrow(recurrent_arguments(T, B, N, g), g)
+def projected_recurrent_arguments(T: int, B: int, N: int, g: torch.Generator) -> Arguments:
+    return projected(recurrent_arguments(T, B, N, g), g)
 
 
-def narrow_independent_arguments(T: int, B: int, N: int, g: torch.Generator) -> Arguments:
-    return narrow(independent_arguments(T, B, N, g), g)
+def projected_independent_arguments(T: int, B: int, N: int, g: torch.Generator) -> Arguments:
+    return projected(independent_arguments(T, B, N, g), g)
 
 
 def selective_arguments(T: int, B: int, N: int, g: torch.Generator) -> Arguments:
@@ -76,8 +80,8 @@ def lstm_arguments(T: int, B: int, N: int, g: torch.Generator) -> Arguments:
     }
 
 
-def narrow_lstm_arguments(T: int, B: int, N: int, g: torch.Generator) -> Arguments:
-    return narrow(lstm_arguments(T, B, N, g), g)
+def projected_lstm_arguments(T: int, B: int, N: int, g: torch.Generator) -> Arguments:
+    return projected(lstm_arguments(T, B, N, g), g)
 
 
 def gru_arguments(T: int, B: int, N: int, g: torch.Generator) -> Arguments:
@@ -91,6 +95,14 @@ def gru_arguments(T: int, B: int, N: int, g: torch.Generator) -> Arguments:
 
 def nothing(arguments: Arguments) -> dict[str, Any]:
     return {}
+
+
+def relu(arguments: Arguments) -> dict[str, Any]:
+    return {"activation": "relu"}
+
+
+def tanh(arguments: Arguments) -> dict[str, Any]:
+    return {"activation": "tanh"}
 
 
 def drawn_noise(arguments: Arguments) -> dict[str, Any]:
@@ -141,16 +153,20 @@ class Operator:
 OPERATORS = {
     operator.name: operator
     for operator in (
-        Operator("rnn_relu", "rnn", recurrent_arguments, lambda _: {"activation": "relu"}),
-        Operator("rnn_tanh", "rnn", recurrent_arguments, lambda _: {"activation": "tanh"}),
-        Operator("narrow_rnn_relu", "narrow_rnn", narrow_recurrent_arguments, lambda _: {"activation": "relu"}),
-        Operator("narrow_rnn_tanh", "narrow_rnn", narrow_recurrent_arguments, lambda _: {"activation": "tanh"}),
+        Operator("rnn_relu", "rnn", recurrent_arguments, relu),
+        Operator("rnn_tanh", "rnn", recurrent_arguments, tanh),
+        Operator(
+            "projected_rnn_relu", "projected_rnn", projected_recurrent_arguments, lambda _: {"activation": "relu"}
+        ),
+        Operator(
+            "projected_rnn_tanh", "projected_rnn", projected_recurrent_arguments, lambda _: {"activation": "tanh"}
+        ),
         Operator("indrnn", "indrnn", independent_arguments),
-        Operator("narrow_indrnn", "narrow_indrnn", narrow_independent_arguments),
+        Operator("projected_indrnn", "projected_indrnn", projected_independent_arguments),
         Operator("select", "select", selective_arguments),
         Operator("gru", "gru", gru_arguments),
         Operator("lstm", "lstm", lstm_arguments),
-        Operator("narrow_lstm", "narrow_lstm", narrow_lstm_arguments),
+        Operator("projected_lstm", "projected_lstm", projected_lstm_arguments),
         Operator("lstm_noise", "lstm", lstm_arguments, drawn_noise),
         Operator("lstm_rates", "lstm", lstm_arguments, expected_noise),
     )

@@ -35,8 +35,8 @@ def indrnn(step: Callable[..., Tensor]) -> Function:
     return lambda u, U, h0: scan(lambda h, u_t: step(h, u_t, U), h0, u)
 
 
-def narrow(function: Function, project: Callable[..., Tensor] = F.linear) -> Function:
-    """Of a narrow input: the projection, right or wrong, before a recurrence that is right."""
+def projected(function: Function, project: Callable[..., Tensor] = F.linear) -> Function:
+    """The projection, right or wrong, before a recurrence that is right."""
     return lambda x, W_in, b, *rest, **named: function(project(x, W_in, b), *rest, **named)
 
 
@@ -168,7 +168,7 @@ def shift(b: Tensor) -> Tensor:
     return b + 1e-3
 
 
-RIGHT_OF_NARROW = {"narrow_rnn_relu": right_rnn, "narrow_indrnn": right_indrnn, "narrow_lstm": lstm()}
+RIGHT_OF_PROJECTED = {"projected_rnn_relu": right_rnn, "projected_indrnn": right_indrnn, "projected_lstm": lstm()}
 
 MUTANTS: dict[str, tuple[str, Function]] = {
     "rnn: W transposed": ("rnn_relu", rnn(lambda h, u, W: torch.relu(u + h @ W))),
@@ -219,8 +219,8 @@ MUTANTS: dict[str, tuple[str, Function]] = {
         gru(candidate=lambda u, r, v, b: _straight_through(torch.tanh, u + r * (v + b))),
     ),
     **{
-        f"{name}: {mistake}": (name, narrow(function, project))
-        for name, function in RIGHT_OF_NARROW.items()
+        f"{name}: {mistake}": (name, projected(function, project))
+        for name, function in RIGHT_OF_PROJECTED.items()
         for mistake, project in PROJECTIONS.items()
     },
     **{
@@ -261,14 +261,14 @@ def test_the_unbroken_form_passes(operator_name: str) -> None:
     forms = {
         "rnn_relu": rnn(lambda h, u, W: torch.relu(u + h @ W.T)),
         "rnn_tanh": rnn(lambda h, u, W: torch.tanh(u + h @ W.T)),
-        "narrow_rnn_relu": narrow(right_rnn),
-        "narrow_rnn_tanh": narrow(rnn(lambda h, u, W: torch.tanh(u + h @ W.T))),
+        "projected_rnn_relu": projected(right_rnn),
+        "projected_rnn_tanh": projected(rnn(lambda h, u, W: torch.tanh(u + h @ W.T))),
         "indrnn": indrnn(lambda h, u, U: torch.relu(u + U * h)),
-        "narrow_indrnn": narrow(right_indrnn),
+        "projected_indrnn": projected(right_indrnn),
         "select": select(),
         "gru": gru(),
         "lstm": lstm(),
-        "narrow_lstm": narrow(lstm()),
+        "projected_lstm": projected(lstm()),
         "lstm_noise": noisy_lstm()("lstm_noise"),
         "lstm_rates": noisy_lstm()("lstm_rates"),
     }

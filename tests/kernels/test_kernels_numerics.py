@@ -47,7 +47,9 @@ def test_many_steps(operator: Operator, dtype: torch.dtype) -> None:
     check(everything(operator.fused, arguments), expected, TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize("name", ["rnn_relu", "narrow_rnn_relu", "narrow_indrnn", "narrow_lstm", "select", "gru"])
+@pytest.mark.parametrize(
+    "name", ["rnn_relu", "projected_rnn_relu", "projected_indrnn", "projected_lstm", "select", "gru"]
+)
 @pytest.mark.parametrize("T", [1, 24, 25, 26, 50, 51])
 def test_backward_in_pieces(name: str, T: int) -> None:
     """Sequences that are whole pieces or not: a thread takes five samples 25 steps at a time, ten samples 12."""

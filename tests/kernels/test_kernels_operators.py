@@ -74,16 +74,16 @@ class Network(nn.Module):
         h = kernels.rnn_scan(x, self.W, h0, "tanh", backend=self.backend)[0]
         h = kernels.rnn_scan(h, self.W, h0, "relu", backend=self.backend)[0]
         h = h + kernels.indrnn_scan(h, self.U, h0, backend=self.backend)[0]
-        narrow, W_in = h[..., :2], self.W[:, :2]
-        h = h + kernels.narrow_rnn_scan(narrow, W_in, self.b, self.W, h0, "tanh", backend=self.backend)[0]
-        h = h + kernels.narrow_indrnn_scan(narrow, W_in, self.b, self.U, h0, backend=self.backend)[0]
+        x, W_in = h[..., :2], self.W[:, :2]
+        h = h + kernels.projected_rnn_scan(x, W_in, self.b, self.W, h0, "tanh", backend=self.backend)[0]
+        h = h + kernels.projected_indrnn_scan(x, W_in, self.b, self.U, h0, backend=self.backend)[0]
         selection = (self.V, self.b, self.V, self.W, self.U, self.threshold, self.b)
         h = h + kernels.select_scan(h, *selection, h0, backend=self.backend)[0]
         thirds = self.W_gates[: 3 * h.shape[-1]]
         h = h + kernels.gru_scan(h @ thirds.T, thirds, self.b, h0, backend=self.backend)[0]
         y, _, c = kernels.lstm_scan(h @ self.W_gates.T, self.W_gates, h0, h0, backend=self.backend)
         gates = (self.W_gates[:, :2], self.W_gates[:, 2], self.W_gates)
-        z, _, d = kernels.narrow_lstm_scan(y[..., :2], *gates, h0, h0, backend=self.backend)
+        z, _, d = kernels.projected_lstm_scan(y[..., :2], *gates, h0, h0, backend=self.backend)
         return y + c + z + d
 
 
@@ -136,19 +136,19 @@ def test_nothing_is_saved_without_gradients() -> None:
     [
         ("rnn_relu", 1),
         ("indrnn", 1),
-        ("narrow_rnn_relu", 1),
-        ("narrow_indrnn", 1),
+        ("projected_rnn_relu", 1),
+        ("projected_indrnn", 1),
         ("select", 3),
         ("gru", 5),
         ("lstm", 6),
-        ("narrow_lstm", 6),
+        ("projected_lstm", 6),
         ("lstm_noise", 7),
     ],
 )
 def test_saved_for_backward(name: str, sequences: int) -> None:
     """Whole sequences (T, B, N) that a forward keeps: for select h~ (its input), S and y; for LSTM 4 gates, c and y,
     and the bytes of its noise; for GRU 3 gates, a and y."""
-    T, B, N = 50, 4, 8
+    T, B, N = 49, 4, 8
     arguments = {key: tensor.requires_grad_() for key, tensor in OPERATORS[name].arguments(T, B, N).items()}
     saved: dict[int, int] = {}
 
@@ -193,11 +193,11 @@ def test_bad_arguments_name_the_argument(backend: str) -> None:
         call("select", arguments | {"U": 0.5}, backend=backend)
     with pytest.raises(ValueError, match="activation must be one of relu, tanh, got 'sigmoid'"):
         call("rnn_relu", OPERATORS["rnn_relu"].arguments(3, 2, 4), activation="sigmoid", backend=backend)
-    narrow = OPERATORS["narrow_indrnn"].arguments(3, 2, 4)
-    with pytest.raises(ValueError, match=r"narrow_indrnn_scan: W_in must have the shape \(N, I\)"):
-        call("narrow_indrnn", narrow | {"W_in": torch.zeros(4, 7)}, backend=backend)
+    projected = OPERATORS["projected_indrnn"].arguments(3, 2, 4)
+    with pytest.raises(ValueError, match=r"projected_indrnn_scan: W_in must have the shape \(N, I\)"):
+        call("projected_indrnn", projected | {"W_in": torch.zeros(4, 7)}, backend=backend)
     with pytest.raises(ValueError, match="an input of at least one column"):
-        call("narrow_indrnn", narrow | {"x": torch.zeros(3, 2, 0), "W_in": torch.zeros(4, 0)}, backend=backend)
+        call("projected_indrnn", projected | {"x": torch.zeros(3, 2, 0), "W_in": torch.zeros(4, 0)}, backend=backend)
     lstm = OPERATORS["lstm"].arguments(3, 2, 4)
     with pytest.raises(ValueError, match=r"lstm_scan: noise must have the shape \(T, B, N\)"):
         call("lstm", lstm, noise=torch.zeros(3, 2, 5, dtype=torch.uint8), backend=backend)

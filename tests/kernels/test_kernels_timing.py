@@ -33,6 +33,16 @@ class Clock:
 @pytest.fixture(autouse=True)
 def nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quiet, "look", lambda: None)
+    monkeypatch.setattr(timing, "IN_A_ROW", 1)
+
+
+def test_calls_in_a_row_find_their_own_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first call after another contender's is slow, those that follow it are not."""
+    monkeypatch.setattr(timing, "IN_A_ROW", 3)
+    clock = Clock()
+    cold_and_warm = chain([9.0], chain.from_iterable(repeat([2.0, 1.0, 1.0])))
+    times = repeated({"a": clock.step(cold_and_warm), "b": clock.step(repeat(3.0))}, clock=clock)
+    assert times.seconds == {"a": [1.0] * 3, "b": [3.0] * 3}
 
 
 def test_three_repetitions_that_agree_are_enough() -> None:

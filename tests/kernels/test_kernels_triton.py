@@ -99,8 +99,8 @@ def inputs(op: str, T: int, B: int, N: int, dtype: torch.dtype, seed: int = 0) -
         return draw(seed, dtype, u=(T, B, N), W_rec=(N, N), h0=(B, N))
     if op == "indrnn":
         return draw(seed, dtype, u=(T, B, N), U=(N,), h0=(B, N))
-    if op.startswith("narrow_"):
-        plain = {name: tuple(t.shape) for name, t in inputs(op.removeprefix("narrow_"), T, B, N, dtype).items()}
+    if op.startswith("projected_"):
+        plain = {name: tuple(t.shape) for name, t in inputs(op.removeprefix("projected_"), T, B, N, dtype).items()}
         M = plain.pop("u")[2]
         return draw(seed, dtype, x=(T, B, 2), W_in=(M, 2), b=(M,), **plain)
     if op == "gru":
@@ -162,7 +162,7 @@ def forward_and_backward(op: str, size: tuple[int, int, int], dtype: torch.dtype
     elif op == "indrnn":
         got = backward(grads[0], x["U"], x["h0"], results)
         results = [results]
-    elif op.startswith("narrow_"):
+    elif op.startswith("projected_"):
         made = results if isinstance(results, tuple) else (results,)
         got = backward(*grads, x["x"], x["W_in"], *list(x.values())[3:], made[0], *made[2:], *options, **path)
         results = made[: len(grads)]
@@ -227,8 +227,10 @@ def test_indrnn_equals_reference(run: Run, size: tuple[int, int, int], dtype: to
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["fp32", "fp64"])
 @pytest.mark.parametrize("size", [(1, 1, 1), (3, 5, 7), (2, 33, 16)], ids=str)
-@pytest.mark.parametrize(("op", "options"), [("narrow_rnn", ("tanh",)), ("narrow_indrnn", ()), ("narrow_lstm", ())])
-def test_narrow_forms_equal_reference(
+@pytest.mark.parametrize(
+    ("op", "options"), [("projected_rnn", ("tanh",)), ("projected_indrnn", ()), ("projected_lstm", ())]
+)
+def test_projected_forms_equal_reference(
     run: Run, op: str, options: tuple, size: tuple[int, int, int], dtype: torch.dtype
 ) -> None:
     run(forward_and_backward, op, size, dtype, options, {})
@@ -263,12 +265,12 @@ every_operator = pytest.mark.parametrize(
     [
         ("rnn", ("relu",)),
         ("rnn", ("tanh",)),
-        ("narrow_rnn", ("tanh",)),
+        ("projected_rnn", ("tanh",)),
         ("indrnn", ()),
-        ("narrow_indrnn", ()),
+        ("projected_indrnn", ()),
         ("select", ()),
         ("lstm", (None, None)),
-        ("narrow_lstm", (None, None)),
+        ("projected_lstm", (None, None)),
         ("gru", ()),
     ],
     ids=lambda value: value if isinstance(value, str) else "-".join(str(word) for word in value if word),

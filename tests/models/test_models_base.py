@@ -71,6 +71,18 @@ def test_parts_are_found_wherever_they_stand_and_parameters_once():
     assert len(decayed_parameters(module)) == 4
 
 
+def test_a_kernel_projects_its_input_unless_the_matrix_is_large_or_a_norm_follows_it():
+    def inside(*sizes, **options):
+        return models.build("lstm", *sizes, **options).cells[-1].projects_inside
+
+    assert inside(1, 8)
+    assert inside(50, 2000)
+    assert inside(8, 8, 3)
+    assert not inside(600, 600)
+    assert not inside(1, 8, norm="frame", length=5)
+    assert inside(1, 8, norm="after")
+
+
 def test_a_decayed_name_without_a_parameter_is_an_error():
     part = Leaf()
     part.decayed = ("w",)

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "exports.h"
-#include "narrow.h"
+#include "projected.h"
 
 namespace durnn {
 
@@ -86,10 +86,42 @@ void indrnn_backward(const T* grad_y, const T* grad_last, const T* U, const T* h
     sum_samples(sum_U, 0, N, grad_U, slabs, B, N);
 }
 
+// y_t = relu(W_in x_t + b + U ∘ y_{t-1}), for more than a few columns of x
+template <class T>
+void indrnn_forward_by_products(const T* x, const T* W_in, const T* b, const T* U, const T* h0, T* y, Index steps,
+                              Index B, Index N, Index threads, Index I) {
+    const Index ld = padded<T>(N), slabs = slab_count(B, threads);
+    Packed<T> weights({{W_in, I, 1, I}}, N, threads);
+    PerSlab<T> sums(slabs, most_rows(B, slabs) * ld);
+    for_slabs(B, threads, [&, x, b, U, h0, y](Index slab, Index first, Index last) {
+        T* z = sums.zeroed(slab);
+        const Index rows = last - first;
+        for (Index t = 0; t < steps; ++t) {
+            Ahead ahead;
+            ahead.add(y + (t * B + first) * N, rows * N);
+            if (t + 1 < steps) ahead.add(x + ((t + 1) * B + first) * I, rows * I);
+            product<T>(x + (t * B + first) * I, I, rows, weights, z, ld, ahead);
+            for (Index sample = first; sample < last; ++sample) {
+                const Index row = t * B + sample;
+                const T *in = z + (sample - first) * ld, *before = t ? y + (row - B) * N : h0 + sample * N;
+                T* out = y + row * N;
+                for_vectors<T>(N, [=](Index n, auto lanes) {
+                    const Vector<T> v = load<T>(in + n) + load<T>(b + n, lanes);
+                    store<T>(out + n, relu(v + load<T>(U + n, lanes) * load<T>(before + n, lanes)), lanes);
+                });
+            }
+        }
+    });
+}
+
 // y_t = relu(W_in x_t + b + U ∘ y_{t-1})
 template <class T>
-void narrow_indrnn_forward(const T* x, const T* W_in, const T* b, const T* U, const T* h0, T* y, T* y_last, Index steps,
+void projected_indrnn_forward(const T* x, const T* W_in, const T* b, const T* U, const T* h0, T* y, T* y_last, Index steps,
                            Index B, Index N, Index threads, Index I) {
+    if (I > few_columns) {
+        indrnn_forward_by_products(x, W_in, b, U, h0, y, steps, B, N, threads, I);
+        return copy_last(y, steps, B, N, Index(0), B, y_last);
+    }
     const Index ld = padded<T>(N);
     Buffer<T> transposed(I * ld);
     for (Index i = 0; i < I; ++i)
@@ -113,28 +145,33 @@ void narrow_indrnn_forward(const T* x, const T* W_in, const T* b, const T* U, co
 
 // As indrnn_backward, with the gradients of x, W_in and b in the place of grad_u.
 template <class T>
-void narrow_indrnn_backward(const T* grad_y, const T* grad_last, const T* x, const T* W_in, const T* U, const T* h0,
+void projected_indrnn_backward(const T* grad_y, const T* grad_last, const T* x, const T* W_in, const T* U, const T* h0,
                             const T* y, T* grad_x, T* grad_W_in, T* grad_b, T* grad_U, T* grad_h0, Index steps, Index B,
                             Index N, Index threads, Index I) {
     const Incoming<T> incoming(grad_y, N);
     const Index ld = padded<T>(N), span = std::min(steps, reverse_span), slabs = slab_count(B, threads);
-    const Index size = most_rows(B, slabs) * N;
-    NarrowGradient<T> gradient(x, W_in, grad_x, slabs, B, N, I);
-    PerSlab<T> sum_U(slabs, size), carried(slabs, size), scratch(slabs, span * ld);
+    const Index most = most_rows(B, slabs);
+    ProjectionGradient<T> gradient(x, W_in, grad_x, slabs, B, N, I, span * most);
+    const Index group = gradient.few() ? 1 : most;  // samples whose g are kept for the sums, or for products
+    PerSlab<T> sum_U(slabs, most * N), carried(slabs, most * N), scratch(slabs, span * group * ld);
     for_slabs(B, threads, [&, grad_last, U, h0, y, grad_h0](Index slab, Index first, Index last) {
         T *g = scratch.zeroed(slab), *back = carried.zeroed(slab), *total = sum_U.zeroed(slab);
         begin_with(grad_last, first, last - first, N, back, N);
         gradient.begin(slab);
         for (Index to = steps; to > 0; to -= span) {
             const Index from = std::max(to - span, Index(0));
-            for (Index b = first; b < last; ++b) {
-                const T* before = from ? y + ((from - 1) * B + b) * N : h0 + b * N;
-                const Index row = (b - first) * N;
-                reverse_steps<T>(incoming[b], incoming.stride(B), U, y + b * N, before, back + row, total + row,
-                                 from, to, B * N, N, [=](Index t, Index n, Vector<T> v, auto lanes) {
-                                     store<T>(g + (t - from) * ld + n, v, lanes);
-                                 });
-                gradient.add_piece(slab, g, ld, from, to, b, 1);
+            for (Index of = first; of < last; of += group) {
+                const Index rows = std::min(group, last - of);
+                for (Index b = of; b < of + rows; ++b) {
+                    const T* before = from ? y + ((from - 1) * B + b) * N : h0 + b * N;
+                    const Index row = (b - first) * N;
+                    T* out = g + (b - of) * ld - from * rows * ld;  // of this sample at t = 0
+                    reverse_steps<T>(incoming[b], incoming.stride(B), U, y + b * N, before, back + row, total + row,
+                                     from, to, B * N, N, [=](Index t, Index n, Vector<T> v, auto lanes) {
+                                         store<T>(out + t * rows * ld + n, v, lanes);
+                                     });
+                }
+                gradient.add_piece(slab, g, ld, from, to, of, rows);
             }
         }
         std::memcpy(grad_h0 + first * N, back, std::size_t((last - first) * N) * sizeof(T));
@@ -147,5 +184,5 @@ void narrow_indrnn_backward(const T* grad_y, const T* grad_last, const T* x, con
 
 DURNN_EXPORT(indrnn_forward)
 DURNN_EXPORT(indrnn_backward)
-DURNN_EXPORT(narrow_indrnn_forward)
-DURNN_EXPORT(narrow_indrnn_backward)
+DURNN_EXPORT(projected_indrnn_forward)
+DURNN_EXPORT(projected_indrnn_backward)

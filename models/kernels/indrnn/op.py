@@ -24,8 +24,10 @@ def indrnn_scan(
     """
 
 
-@Recurrence(reference.narrow_indrnn_scan, outputs={"y": "T B N", "y_last": "B N"}, saved=("x", "W_in", "U", "h0", "y"))
-def narrow_indrnn_scan(
+@Recurrence(
+    reference.projected_indrnn_scan, outputs={"y": "T B N", "y_last": "B N"}, saved=("x", "W_in", "U", "h0", "y")
+)
+def projected_indrnn_scan(
     x: Annotated[Tensor, "T B I"],
     W_in: Annotated[Tensor, "N I"],
     b: Annotated[Tensor, "N"],
@@ -33,7 +35,7 @@ def narrow_indrnn_scan(
     h0: Annotated[Tensor, "B N"],
     backend: str = "auto",
 ) -> tuple[Tensor, Tensor]:
-    """``y_t = relu(W_in x_t + b + U ∘ y_{t-1})``, ``y_{-1} = h0``: ``indrnn_scan`` for an input of few columns.
+    """``y_t = relu(W_in x_t + b + U ∘ y_{t-1})``, ``y_{-1} = h0``: ``indrnn_scan`` with its projection.
 
     ``u = W_in x + b`` and its gradient g are never stored; grad_x = W_inᵀ g, grad_W_in = Σ g_t x_tᵀ, grad_b = Σ g_t.
     """

@@ -23,7 +23,7 @@ def indrnn_scan(u: Tensor, U: Tensor, h0: Tensor) -> tuple[Tensor, Tensor]:
     return torch.stack(states), h
 
 
-def narrow_indrnn_scan(x: Tensor, W_in: Tensor, b: Tensor, U: Tensor, h0: Tensor) -> tuple[Tensor, Tensor]:
+def projected_indrnn_scan(x: Tensor, W_in: Tensor, b: Tensor, U: Tensor, h0: Tensor) -> tuple[Tensor, Tensor]:
     """``h_t = relu(W_in x_t + b + U ∘ h_{t-1})``.
 
     x: (T, B, I), W_in: (N, I), b: (N,), U: (N,), h0: (B, N) -> all h (T, B, N), the last one (B, N)

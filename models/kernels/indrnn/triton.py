@@ -103,12 +103,12 @@ def backward(grad_y: Tensor, U: Tensor, h0: Tensor, y: Tensor) -> tuple[Tensor, 
     return grad_u, grad_U, grad_h0
 
 
-def narrow_forward(x: Tensor, W_in: Tensor, b: Tensor, U: Tensor, h0: Tensor) -> Tensor:
+def projected_forward(x: Tensor, W_in: Tensor, b: Tensor, U: Tensor, h0: Tensor) -> Tensor:
     """x: (T, B, I), W_in: (N, I), b, U: (N,), h0: (B, N) -> y (T, B, N)"""
     return forward(F.linear(x, W_in, b), U, h0)
 
 
-def narrow_backward(
+def projected_backward(
     grad_y: Tensor, x: Tensor, W_in: Tensor, U: Tensor, h0: Tensor, y: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of x (T, B, I), W_in (N, I), b (N,), U (N,) and h0 (B, N)"""

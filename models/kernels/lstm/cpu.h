@@ -3,7 +3,7 @@
 #pragma once
 
 #include "exports.h"
-#include "narrow.h"
+#include "projected.h"
 
 namespace durnn {
 
@@ -199,7 +199,7 @@ void with_noise(const Byte* noise, const T* rates, Loop loop) {
         loop(NoNoise());
 }
 
-// The loops as declared, with the input as a sequence or with a narrow one.
+// The loops as declared, with the input as a sequence or projected.
 template <class T>
 void lstm_forward(const T* u, const T* W_rec, const T* h0, const T* c0, const Byte* noise, const T* rates, T* y,
                   T* y_last, T* c_last, T* gates, T* cells, Index steps, Index B, Index N, Index threads) {
@@ -219,20 +219,21 @@ void lstm_backward(const T* grad_y, const T* grad_last, const T* grad_c, const T
     });
 }
 template <class T>
-void narrow_lstm_forward(const T* x, const T* W_in, const T* b, const T* W_rec, const T* h0, const T* c0,
+void projected_lstm_forward(const T* x, const T* W_in, const T* b, const T* W_rec, const T* h0, const T* c0,
                          const Byte* noise, const T* rates, T* y, T* y_last, T* c_last, T* gates, T* cells, Index steps,
                          Index B, Index N, Index threads, Index I) {
     with_noise<T>(noise, rates, [=](auto noise) {
-        lstm_forward_loop<T>(Narrow<T>{x, W_in, b, I}, W_rec, h0, c0, noise, y, y_last, c_last, gates, cells, steps, B,
+        lstm_forward_loop<T>(Projected<T>{x, W_in, b, I}, W_rec, h0, c0, noise, y, y_last, c_last, gates, cells, steps, B,
                              N, threads);
     });
 }
 template <class T>
-void narrow_lstm_backward(const T* grad_y, const T* grad_last, const T* grad_c, const T* x, const T* W_in,
+void projected_lstm_backward(const T* grad_y, const T* grad_last, const T* grad_c, const T* x, const T* W_in,
                           const T* W_rec, const T* h0, const T* c0, const T* y, const T* gates, const T* cells,
                           const Byte* noise, const T* rates, T* grad_x, T* grad_W_in, T* grad_b, T* grad_W_rec,
                           T* grad_h0, T* grad_c0, Index steps, Index B, Index N, Index threads, Index I) {
-    NarrowGradient<T> gradient(x, W_in, grad_x, slab_count(B, threads), B, 4 * N, I);
+    const Index slabs = slab_count(B, threads), most = piece_steps(steps, B, slabs) * most_rows(B, slabs);
+    ProjectionGradient<T> gradient(x, W_in, grad_x, slabs, B, 4 * N, I, most);
     with_noise<T>(noise, rates, [=, &gradient](auto noise) {
         lstm_backward_loop<T>(grad_y, grad_last, grad_c, W_rec, h0, c0, y, gates, cells, noise, gradient, grad_W_rec,
                               grad_h0, grad_c0, steps, B, N, threads);
@@ -244,5 +245,5 @@ void narrow_lstm_backward(const T* grad_y, const T* grad_last, const T* grad_c, 
 
 DURNN_EXPORT(lstm_forward)
 DURNN_EXPORT(lstm_backward)
-DURNN_EXPORT(narrow_lstm_forward)
-DURNN_EXPORT(narrow_lstm_backward)
+DURNN_EXPORT(projected_lstm_forward)
+DURNN_EXPORT(projected_lstm_backward)

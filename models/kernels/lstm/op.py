@@ -46,13 +46,13 @@ def lstm_scan(
 
 
 @Recurrence(
-    reference.narrow_lstm_scan,
+    reference.projected_lstm_scan,
     outputs={"y": "T B N", "y_last": "B N", "c_last": "B N"},
     residuals={"gates": "T B 4N", "cells": "T B N"},
     saved=("x", "W_in", "W_rec", "h0", "c0", "y", "gates", "cells", "noise", "rates"),
     products=(4, 8),
 )
-def narrow_lstm_scan(
+def projected_lstm_scan(
     x: Annotated[Tensor, "T B I"],
     W_in: Annotated[Tensor, "4N I"],
     b: Annotated[Tensor, "4N"],
@@ -63,7 +63,7 @@ def narrow_lstm_scan(
     rates: Annotated[Tensor | None, "3"] = None,
     backend: str = "auto",
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """``lstm_scan`` with ``u = W_in x + b``, for an input of few columns: neither u nor its gradient g is stored.
+    """``lstm_scan`` with ``u = W_in x + b``; neither u nor its gradient g is stored.
 
     grad_x = W_inᵀ g, grad_W_in = Σ g_t x_tᵀ, grad_b = Σ g_t.
     """

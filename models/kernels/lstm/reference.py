@@ -36,7 +36,7 @@ def lstm_scan(
     return torch.stack(states), h, c
 
 
-def narrow_lstm_scan(
+def projected_lstm_scan(
     x: Tensor,
     W_in: Tensor,
     b: Tensor,

@@ -317,7 +317,7 @@ def backward(
     return grad_u, weight_gradient(grad_u, y, h0), grad_h0, grad_c0
 
 
-def narrow_forward(
+def projected_forward(
     x: Tensor,
     W_in: Tensor,
     b: Tensor,
@@ -332,7 +332,7 @@ def narrow_forward(
     return forward(F.linear(x, W_in, b), W_rec, h0, c0, noise, rates, **path)
 
 
-def narrow_backward(
+def projected_backward(
     grad_y: Tensor, grad_c: Tensor, x: Tensor, W_in: Tensor, *rest: Any, **path: Any
 ) -> tuple[Tensor, ...]:
     """Gradients of x (T, B, I), W_in (4N, I), b (4N,), W_rec (4N, N), h0 and c0 (B, N); rest: as for ``backward``."""

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "exports.h"
-#include "narrow.h"
+#include "projected.h"
 
 namespace durnn {
 
@@ -94,7 +94,7 @@ void rnn_backward_loop(const T* grad_y, const T* grad_last, const T* W_rec, cons
     sum_slabs(gradients, 0, ld, grad_W_rec, slabs, N, N);
 }
 
-// The loops as declared, with the input as a sequence or with a narrow one.
+// The loops as declared, with the input as a sequence or projected.
 template <class T, bool Tanh>
 void rnn_forward(const T* u, const T* W_rec, const T* h0, T* y, T* y_last, Index steps, Index B, Index N,
                  Index threads) {
@@ -107,15 +107,16 @@ void rnn_backward(const T* grad_y, const T* grad_last, const T* W_rec, const T* 
     rnn_backward_loop<T, Tanh>(grad_y, grad_last, W_rec, h0, y, gradient, grad_W_rec, grad_h0, steps, B, N, threads);
 }
 template <class T, bool Tanh>
-void narrow_rnn_forward(const T* x, const T* W_in, const T* b, const T* W_rec, const T* h0, T* y, T* y_last,
+void projected_rnn_forward(const T* x, const T* W_in, const T* b, const T* W_rec, const T* h0, T* y, T* y_last,
                         Index steps, Index B, Index N, Index threads, Index I) {
-    rnn_forward_loop<T, Tanh>(Narrow<T>{x, W_in, b, I}, W_rec, h0, y, y_last, steps, B, N, threads);
+    rnn_forward_loop<T, Tanh>(Projected<T>{x, W_in, b, I}, W_rec, h0, y, y_last, steps, B, N, threads);
 }
 template <class T, bool Tanh>
-void narrow_rnn_backward(const T* grad_y, const T* grad_last, const T* x, const T* W_in, const T* W_rec, const T* h0,
+void projected_rnn_backward(const T* grad_y, const T* grad_last, const T* x, const T* W_in, const T* W_rec, const T* h0,
                          const T* y, T* grad_x, T* grad_W_in, T* grad_b, T* grad_W_rec, T* grad_h0, Index steps,
                          Index B, Index N, Index threads, Index I) {
-    NarrowGradient<T> gradient(x, W_in, grad_x, slab_count(B, threads), B, N, I);
+    const Index slabs = slab_count(B, threads);
+    ProjectionGradient<T> gradient(x, W_in, grad_x, slabs, B, N, I, piece_steps(steps, B, slabs) * most_rows(B, slabs));
     rnn_backward_loop<T, Tanh>(grad_y, grad_last, W_rec, h0, y, gradient, grad_W_rec, grad_h0, steps, B, N, threads);
     gradient.finish(grad_W_in, grad_b);
 }
@@ -124,5 +125,5 @@ void narrow_rnn_backward(const T* grad_y, const T* grad_last, const T* x, const 
 
 DURNN_EXPORT_CHOICES(rnn_forward)
 DURNN_EXPORT_CHOICES(rnn_backward)
-DURNN_EXPORT_CHOICES(narrow_rnn_forward)
-DURNN_EXPORT_CHOICES(narrow_rnn_backward)
+DURNN_EXPORT_CHOICES(projected_rnn_forward)
+DURNN_EXPORT_CHOICES(projected_rnn_backward)

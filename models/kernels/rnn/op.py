@@ -27,12 +27,12 @@ def rnn_scan(
 
 
 @Recurrence(
-    reference.narrow_rnn_scan,
+    reference.projected_rnn_scan,
     outputs={"y": "T B N", "y_last": "B N"},
     saved=("x", "W_in", "W_rec", "h0", "y"),
     products=(1, 2),
 )
-def narrow_rnn_scan(
+def projected_rnn_scan(
     x: Annotated[Tensor, "T B I"],
     W_in: Annotated[Tensor, "N I"],
     b: Annotated[Tensor, "N"],
@@ -41,7 +41,7 @@ def narrow_rnn_scan(
     activation: Annotated[str, "relu", "tanh"] = "relu",
     backend: str = "auto",
 ) -> tuple[Tensor, Tensor]:
-    """``y_t = act(W_in x_t + b + W_rec y_{t-1})``, ``y_{-1} = h0``: ``rnn_scan`` for an input of few columns.
+    """``y_t = act(W_in x_t + b + W_rec y_{t-1})``, ``y_{-1} = h0``: ``rnn_scan`` with its projection.
 
     ``u = W_in x + b`` and its gradient g are never stored; grad_x = W_inᵀ g, grad_W_in = Σ g_t x_tᵀ, grad_b = Σ g_t.
     """

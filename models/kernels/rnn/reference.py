@@ -24,7 +24,7 @@ def rnn_scan(u: Tensor, W_rec: Tensor, h0: Tensor, activation: str = "relu") -> 
     return torch.stack(states), h
 
 
-def narrow_rnn_scan(
+def projected_rnn_scan(
     x: Tensor, W_in: Tensor, b: Tensor, W_rec: Tensor, h0: Tensor, activation: str = "relu"
 ) -> tuple[Tensor, Tensor]:
     """``h_t = act(W_in x_t + b + W_rec h_{t-1})``, act one of relu, tanh.

@@ -188,14 +188,14 @@ def backward(
     return grad_u, weight_gradient(grad_u, y, h0), grad_h0
 
 
-def narrow_forward(
+def projected_forward(
     x: Tensor, W_in: Tensor, b: Tensor, W_rec: Tensor, h0: Tensor, activation: str, **path: Any
 ) -> Tensor:
     """x: (T, B, I), W_in: (N, I), b: (N,), otherwise as ``forward`` -> y (T, B, N)"""
     return forward(F.linear(x, W_in, b), W_rec, h0, activation, **path)
 
 
-def narrow_backward(
+def projected_backward(
     grad_y: Tensor, x: Tensor, W_in: Tensor, W_rec: Tensor, h0: Tensor, y: Tensor, activation: str, **path: Any
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of x (T, B, I), W_in (N, I), b (N,), W_rec (N, N) and h0 (B, N)"""
