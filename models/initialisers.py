@@ -55,6 +55,7 @@ INITIALISERS: dict[str, Initialiser] = {
     "zeros": lambda W, generator: nn.init.zeros_(W),
     "identity": lambda W, generator: _per_square_block(nn.init.eye_)(W),
     "orthogonal": _orthogonal(1.0),
+    "orthogonal-0.99": _orthogonal(0.99),
     "orthogonal-0.9": _orthogonal(0.9),
     "orthogonal-0.5": _orthogonal(0.5),
     "orthogonal-whole": _orthogonal_whole(1.0),
