@@ -38,7 +38,7 @@ TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-10}
 """Of the self-check, absolute and relative."""
 
 DISAGREE = "the compiled loops disagree with the reference on this machine"
-_SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
+_SUFFIX = {torch.float32: "_f32", torch.float64: "_f64"}
 _OUT_OF_MEMORY = 1  # of exports.h
 
 
@@ -79,7 +79,8 @@ def compute(
         (ctypes.c_int64 * 5)(T, B, N, threads, sizes["I"]),
         choice,
     )
-    status = getattr(library or _library.get(), f"{operator.name}_{_SUFFIX[like.dtype]}")(ctypes.byref(arguments))
+    function = getattr(library or _library.functions or _library.get(), operator.name + _SUFFIX[like.dtype])
+    status = function(ctypes.byref(arguments))
     if status == _OUT_OF_MEMORY:
         raise MemoryError(f"{operator.name}: not enough memory for the scratch of {tuple(like.shape)}.")
     if status != 0:

@@ -8,6 +8,7 @@ one dtype (float32 or float64) on one device and returns newly allocated contigu
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, cast
 
@@ -21,6 +22,9 @@ IMPLEMENTATIONS: dict[str, str] = {"cpu": "models.kernels.cpu", "cuda": "models.
 """Device type -> module with the functions of ``Implementation``."""
 
 DTYPES = (torch.float32, torch.float64)
+
+MOST_REMEMBERED = 1000
+"""Combinations of shapes, dtypes and devices of which an operator remembers that they are right."""
 
 
 class Implementation(Protocol):
@@ -39,7 +43,8 @@ def implementation(device_type: str) -> Implementation:
     """Who computes the fused recurrences on a device; ValueError if nobody does."""
     if device_type not in IMPLEMENTATIONS:
         raise ValueError(f"no fused recurrences for device type {device_type!r}; use backend='reference'.")
-    return cast(Implementation, importlib.import_module(IMPLEMENTATIONS[device_type]))
+    name = IMPLEMENTATIONS[device_type]
+    return cast(Implementation, sys.modules.get(name) or importlib.import_module(name))
 
 
 class Operator:
@@ -77,9 +82,18 @@ class Operator:
             f"durnn::{self.name}", self._compute, mutates_args=(), schema=f"({taken}) -> {made}"
         )
         self.call.register_fake(self._fake)
+        self._right: dict[
+            tuple[Any, ...], Sizes
+        ] = {}  # what has been checked: a training asks the same again and again
 
     def _compute(self, *arguments: Any) -> Tensor | tuple[Tensor, ...]:
-        tensors, words, sizes = self._checked(arguments)
+        tensors, words = arguments[: len(self.inputs)], arguments[len(self.inputs) :]
+        kinds = (*((None if t is None else (t.shape, t.dtype, t.device)) for t in tensors), *words)
+        sizes = self._right.get(kinds)
+        if sizes is None:
+            sizes = self._checked(arguments)[2]
+            if len(self._right) < MOST_REMEMBERED:
+                self._right[kinds] = sizes
         if in_forward_mode():
             raise RuntimeError(f"{self.label}: the fused recurrences have no forward-mode derivative.")
         with torch.no_grad():
