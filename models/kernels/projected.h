@@ -62,7 +62,8 @@ struct SequenceGradient {
 constexpr Index few_columns = 4;
 
 // … or, a piece of a slab at a time, into grad_x = W_inᵀ g, grad_W_in = Σ g xᵀ and grad_b = Σ g. Sums over few columns
-// are kept by sample and run against time whatever the pieces are, so that they do not depend on the slabs.
+// are kept by sample and run against time whatever the pieces are, so that they do not depend on the slabs. Without
+// W_in, grad_x is not wanted, and zero.
 template <class T>
 class ProjectionGradient {
   public:
@@ -70,9 +71,10 @@ class ProjectionGradient {
     ProjectionGradient(const T* x, const T* W_in, T* grad_x, Index slabs, Index B, Index M, Index I, Index most)
         : x_(x), grad_x_(grad_x), slabs_(slabs), B_(B), M_(M), I_(I), few_(I <= few_columns), ld_(padded<T>(M)),
           ld_x_(padded<T>(I)), skip_(most_rows(B, slabs) * ld_), sums_(slabs, (few_ ? I + 1 : 1) * skip_),
-          columns_(few_ ? I * ld_ : 0), weights_({{W_in, few_ ? 0 : M, I, 1}}, few_ ? 0 : I, slabs),
+          wanted_(W_in), columns_(few_ ? I * ld_ : 0),
+          weights_({{W_in, few_ || !wanted_ ? 0 : M, I, 1}}, few_ || !wanted_ ? 0 : I, slabs),
           totals_(slabs, few_ ? 0 : M * ld_x_), pieces_(slabs, few_ ? 0 : 2 * most * ld_x_) {
-        for (Index i = 0; few_ && i < I; ++i)
+        for (Index i = 0; few_ && wanted_ && i < I; ++i)
             for (Index n = 0; n < M; ++n) columns_.data()[i * ld_ + n] = W_in[n * I + i];
     }
     bool few() const { return few_; }
@@ -120,7 +122,8 @@ class ProjectionGradient {
                 store<T>(sum + n, total);
             }
             for (Index t = from; t < to; ++t)
-                grad_x_[(t * B_ + sample) * I_ + i] = dot(g + t * stride, columns_.data() + i * ld_);
+                grad_x_[(t * B_ + sample) * I_ + i] =
+                    wanted_ ? dot(g + t * stride, columns_.data() + i * ld_) : T(0);
         }
     }
     void add_products(Index slab, const T* g, Index ld, Index from, Index to, Index first, Index rows) {
@@ -135,8 +138,10 @@ class ProjectionGradient {
         const std::size_t bytes = std::size_t(I_) * sizeof(T);
         for_rows([&](Index row, Index at) { std::memcpy(x + row, x_ + at, bytes); });
         add_outer<T>(g, ld, M_, x, ld_x_, I_, count, totals_[slab], ld_x_, nothing);
-        product<T>(g, ld, count, weights_, out, ld_x_, nothing);
-        for_rows([&](Index row, Index at) { std::memcpy(grad_x_ + at, out + row, bytes); });
+        if (wanted_) product<T>(g, ld, count, weights_, out, ld_x_, nothing);
+        for_rows([&](Index row, Index at) {
+            wanted_ ? std::memcpy(grad_x_ + at, out + row, bytes) : std::memset(grad_x_ + at, 0, bytes);
+        });
     }
     T dot(const T* g, const T* w) const {
         Vector<T> total{};
@@ -149,6 +154,7 @@ class ProjectionGradient {
     const bool few_;
     const Index ld_, ld_x_, skip_;
     PerSlab<T> sums_;  // (1 + I, rows, ld): for b, and for few columns of W_in one by one
+    const bool wanted_;
     Buffer<T> columns_;
     Packed<T> weights_;
     PerSlab<T> totals_, pieces_;  // (M, ld_x), for W_in; (2, most, ld_x), of x and of its gradient

@@ -81,6 +81,7 @@ class Recurrence:
         self.optional: dict[str, torch.dtype | None] = {
             name: (*note.__metadata__, None)[1] for name, note in kinds.items() if note.__origin__ is not Tensor
         }
+        self.projects = "x" in self.tensors  # W_in x + b
         self.words = {name: note.__metadata__ for name, note in notes.items() if note.__origin__ is str}
         self.parameters = list(self.signature.parameters)
         defaults = {name: parameter.default for name, parameter in self.signature.parameters.items()}
@@ -107,7 +108,8 @@ class Recurrence:
         )  # fmt: skip
         self.backward = Operator(
             self.folder, self.name, "backward", f"{self.name}_backward", incoming | saved, outgoing,
-            {**self.optional, **dict.fromkeys(incoming)}, self.words, self.products[1],
+            {**self.optional, **dict.fromkeys(incoming), **({"W_in": None} if self.projects else {})}, self.words,
+            self.products[1],
         )  # fmt: skip
         forward.call.register_autograd(self._differentiate, setup_context=self._remember)
         self.forward = forward
@@ -116,6 +118,8 @@ class Recurrence:
         assert self.forward is not None
         results = output if isinstance(output, tuple) else (output,)
         named = dict(zip(self.tensors, inputs, strict=False)) | dict(zip(self.forward.outputs, results, strict=True))
+        if self.projects and not ctx.needs_input_grad[0]:
+            named["W_in"] = None  # of which backward makes the gradient of x, and nothing else
         ctx.words = inputs[len(self.tensors) :]
         ctx.mark_non_differentiable(*(named[name] for name in self.residuals))
         ctx.set_materialize_grads(False)  # no sequence of zeros where only the last step has a gradient

@@ -123,10 +123,14 @@ def programs(elements: int, block: int) -> tuple[int]:
     return (max(1, triton.cdiv(elements, block)),)
 
 
-def projection_gradients(grad_u: Tensor, x: Tensor, W_in: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of ``u = W_in x + b``: grad_u (T, B, N), x (T, B, I) -> of x (T, B, I), W_in (N, I) and b (N,)."""
+def projection_gradients(grad_u: Tensor, x: Tensor, W_in: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of ``u = W_in x + b``: grad_u (T, B, N), x (T, B, I) -> of x (T, B, I), W_in (N, I) and b (N,).
+
+    Without W_in that of x is not wanted, and zero.
+    """
     rows = grad_u.flatten(0, 1)  # (T B, N)
-    return grad_u @ W_in, rows.T @ x.flatten(0, 1), rows.sum(0)
+    grad_x = torch.zeros_like(x) if W_in is None else grad_u @ W_in
+    return grad_x, rows.T @ x.flatten(0, 1), rows.sum(0)
 
 
 @triton.jit

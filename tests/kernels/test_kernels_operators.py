@@ -124,6 +124,21 @@ def test_gradient_of_part_of_the_outputs(name: str) -> None:
             torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize("name", [name for name in OPERATORS if name.startswith("projected")])
+@pytest.mark.parametrize("size", [(5, 3, 4), (4, 3, 30)], ids=["few columns", "many columns"])
+def test_an_input_without_gradient_costs_the_others_nothing(name: str, size: tuple[int, int, int]) -> None:
+    operator, gradients = OPERATORS[name], []
+    for wanted in (True, False):
+        arguments = operator.arguments(*size, torch.float32)
+        leaves = {key: tensor.requires_grad_(key != "x" or wanted) for key, tensor in arguments.items()}
+        sum(output.sum() for output in operator.fused(**leaves)).backward()
+        gradients.append({key: leaf.grad for key, leaf in leaves.items()})
+    with_x, without_x = gradients
+    assert with_x["x"].abs().max() > 0
+    assert without_x["x"] is None
+    assert all(torch.equal(with_x[key], without_x[key]) for key in with_x if key != "x")
+
+
 def test_nothing_is_saved_without_gradients() -> None:
     saved: list[Tensor] = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):

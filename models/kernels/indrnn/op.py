@@ -37,5 +37,6 @@ def projected_indrnn_scan(
 ) -> tuple[Tensor, Tensor]:
     """``y_t = relu(W_in x_t + b + U ∘ y_{t-1})``, ``y_{-1} = h0``: ``indrnn_scan`` with its projection.
 
-    ``u = W_in x + b`` and its gradient g are never stored; grad_x = W_inᵀ g, grad_W_in = Σ g_t x_tᵀ, grad_b = Σ g_t.
+    ``u = W_in x + b`` and its gradient g are never stored; grad_x = W_inᵀ g where it is wanted, grad_W_in = Σ g_t x_tᵀ,
+    grad_b = Σ g_t.
     """

@@ -109,7 +109,7 @@ def projected_forward(x: Tensor, W_in: Tensor, b: Tensor, U: Tensor, h0: Tensor)
 
 
 def projected_backward(
-    grad_y: Tensor, x: Tensor, W_in: Tensor, U: Tensor, h0: Tensor, y: Tensor
+    grad_y: Tensor, x: Tensor, W_in: Tensor | None, U: Tensor, h0: Tensor, y: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of x (T, B, I), W_in (N, I), b (N,), U (N,) and h0 (B, N)"""
     grad_u, grad_U, grad_h0 = backward(grad_y, U, h0, y)

@@ -65,5 +65,5 @@ def projected_lstm_scan(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """``lstm_scan`` with ``u = W_in x + b``; neither u nor its gradient g is stored.
 
-    grad_x = W_inᵀ g, grad_W_in = Σ g_t x_tᵀ, grad_b = Σ g_t.
+    grad_x = W_inᵀ g where it is wanted, grad_W_in = Σ g_t x_tᵀ, grad_b = Σ g_t.
     """

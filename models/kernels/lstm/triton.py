@@ -333,7 +333,7 @@ def projected_forward(
 
 
 def projected_backward(
-    grad_y: Tensor, grad_c: Tensor, x: Tensor, W_in: Tensor, *rest: Any, **path: Any
+    grad_y: Tensor, grad_c: Tensor, x: Tensor, W_in: Tensor | None, *rest: Any, **path: Any
 ) -> tuple[Tensor, ...]:
     """Gradients of x (T, B, I), W_in (4N, I), b (4N,), W_rec (4N, N), h0 and c0 (B, N); rest: as for ``backward``."""
     grad_u, *others = backward(grad_y, grad_c, *rest, **path)

@@ -196,7 +196,7 @@ def projected_forward(
 
 
 def projected_backward(
-    grad_y: Tensor, x: Tensor, W_in: Tensor, W_rec: Tensor, h0: Tensor, y: Tensor, activation: str, **path: Any
+    grad_y: Tensor, x: Tensor, W_in: Tensor | None, W_rec: Tensor, h0: Tensor, y: Tensor, activation: str, **path: Any
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of x (T, B, I), W_in (N, I), b (N,), W_rec (N, N) and h0 (B, N)"""
     grad_u, grad_W_rec, grad_h0 = backward(grad_y, W_rec, h0, y, activation, **path)
