@@ -38,7 +38,7 @@ def test_clip_of_many_values_piled_up_at_the_bound():
     assert torch.linalg.matrix_norm(W.double(), 2) <= 0.99 * (1 + 1e-5)
 
 
-def wide_matrix(size, above, dtype=torch.float32):
+def matrix_with(size, above, dtype=torch.float32):
     """Singular values spread over [0.3, 0.9], and the given ones above."""
     left, right = (torch.linalg.qr(scaled_gaussian((size, size), torch.float64, seed))[0] for seed in (3, 4))
     values = torch.linspace(0.3, 0.9, size, dtype=torch.float64)
@@ -50,34 +50,71 @@ def wide_matrix(size, above, dtype=torch.float32):
     ("above", "partial"),
     [
         ([1.0], True),
-        ([2.2, 1.7, 1.2, 1.0, 0.99, 0.96, 0.9501, 0.95, 0.95], True),
+        ([1.03, 1.0, 0.99, 0.96, 0.9501, 0.95, 0.95], True),
+        (torch.linspace(0.949, 0.953, 20).tolist(), True),
+        ([2.2, 1.7, 1.2, 1.0, 0.99, 0.96, 0.9501, 0.95, 0.95], False),
         ([30.0, 1.0], False),
+        ([3000.0, 1.0], False),
         (torch.linspace(0.951, 1.3, 100).tolist(), False),
     ],
-    ids=["one", "a few, far and near", "one too far", "many"],
+    ids=["one", "a few", "piled up at the bound", "some far", "one too far", "one that overflows", "many"],
 )
+@pytest.mark.parametrize("size", [130, 560], ids=["narrow", "wide"])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 2e-6), (torch.float64, 1e-12)])
-def test_clip_of_a_few_values_of_a_wide_matrix(above, partial, dtype, tolerance, monkeypatch):
-    """Without the whole decomposition where that is not needed; double precision may need it."""
-    W = wide_matrix(560, above, dtype)
+def test_clip_of_a_few_values_needs_no_whole_decomposition(size, above, partial, dtype, tolerance, monkeypatch):
+    """What a matrix far outside is clipped to in float32 is right to its largest entry."""
+    W = matrix_with(size, above, dtype)
     expected = svd_clip(W, 0.95)
     whole, full = [], torch.linalg.eigh
-    monkeypatch.setattr(torch.linalg, "eigh", lambda A: (whole.append(len(A) == 560), full(A))[1])
+    monkeypatch.setattr(torch.linalg, "eigh", lambda A: (whole.append(len(A) == size), full(A))[1])
     clip_singular_(W, 0.95)
     monkeypatch.undo()
-    assert any(whole) != partial or dtype == torch.float64
-    torch.testing.assert_close(W.double(), expected, rtol=0, atol=tolerance)
+    assert any(whole) != (partial and not (size == 130 and len(above) > 12))
+    torch.testing.assert_close(W.double(), expected, rtol=0, atol=tolerance * max(1, above[0]))
     assert torch.linalg.matrix_norm(W.double(), 2) <= 0.95 * (1 + 1e-5)
     clipped = W.clone()
     assert torch.equal(clip_singular_(W, 0.95), clipped)
 
 
-def test_a_partial_decomposition_that_misses_a_value_is_not_trusted(monkeypatch):
-    largest = constraints._largest
-    monkeypatch.setattr(constraints, "_largest", lambda *given: tuple(part[..., 1:] for part in largest(*given)))
-    W = wide_matrix(560, [1.2, 1.1, 1.0])
+@pytest.mark.parametrize("shape", [(600, 300), (300, 600)])
+def test_clip_of_a_wide_rectangle(shape):
+    W = matrix_with(600, [1.0, 0.96], torch.float64)[: shape[0], : shape[1]].float() * 1.3
+    expected = svd_clip(W, 0.75)
+    assert not torch.allclose(W.double(), expected, atol=1e-4)
+    torch.testing.assert_close(clip_singular_(W, 0.75).double(), expected, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("size", [130, 560])
+def test_a_partial_decomposition_that_misses_a_value_is_not_trusted(size, monkeypatch):
+    largest, missed = constraints._largest, []
+
+    def without_the_smallest(*given):
+        values, vectors = largest(*given)
+        missed.append(values[0])
+        return values[1:], vectors[:, 1:]
+
+    monkeypatch.setattr(constraints, "_largest", without_the_smallest)
+    W = matrix_with(size, [1.0, 0.98, 0.9502])
     expected = svd_clip(W, 0.95)
     torch.testing.assert_close(clip_singular_(W, 0.95).double(), expected, rtol=0, atol=2e-6)
+    assert missed
+
+
+def test_a_wide_product_in_blocks_is_the_product():
+    rows = scaled_gaussian((530, 300), torch.float64)
+    torch.testing.assert_close(constraints._gram(rows.float()).double(), rows @ rows.T, rtol=0, atol=1e-6)
+    a, b, c = (scaled_gaussian((300, 300), torch.float64, seed) for seed in range(3))
+    found = constraints._product(a.float(), b.float(), minus=c.float())
+    torch.testing.assert_close(found.double(), a @ b - c, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [100, 300])
+def test_amplified_vectors_are_a_chebyshev_polynomial_of_the_matrix(size):
+    squares = torch.linspace(0, 1.1, size, dtype=torch.float64)
+    found = constraints._amplify(torch.diag(squares), torch.ones(size, 1, dtype=torch.float64), damped=0.9)
+    x = 2 * squares / 0.9 - 1
+    expected = torch.where(x <= 1, torch.cos(24 * torch.arccos(x.clamp(max=1))), torch.cosh(24 * torch.arccosh(x)))
+    torch.testing.assert_close(found[:, 0], expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -93,9 +130,12 @@ def test_clip_is_not_a_rescaling():
     torch.testing.assert_close(clip_singular_(W, 1.0), torch.diag(torch.tensor([1.0, 0.5])))
 
 
-def test_clip_leaves_a_matrix_that_is_not_finite_alone():
-    W = torch.full((4, 4), float("nan"))
-    assert clip_singular_(W, 0.9).isnan().all()
+@pytest.mark.parametrize("size", [4, 130, 300])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_clip_leaves_a_matrix_that_is_not_finite_alone(size, value):
+    W = scaled_gaussian((size, size)) * 3
+    W[1, 2] = value
+    assert torch.equal(clip_singular_(W.clone(), 0.9).nan_to_num(7.0), W.nan_to_num(7.0))
 
 
 @pytest.mark.parametrize(
