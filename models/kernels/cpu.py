@@ -7,6 +7,7 @@ are equal to rounding.
 from __future__ import annotations
 
 import ctypes
+import functools
 import itertools
 import math
 import os
@@ -101,6 +102,20 @@ def bernoulli(seed: int, most: int, count: int, library: ctypes.CDLL | None = No
     return bits
 
 
+def largest(A: Tensor, bound: float, limit: float, library: ctypes.CDLL | None = None) -> tuple[Tensor, Tensor] | None:
+    """The eigenvalues above a bound, (k,), of a symmetric matrix, and their vectors, (n, k); none if no eigenvalue is
+    above the limit. None if they are more than a quarter of all, or could not be found, or A is not finite.
+    """
+    n, A = len(A), A.contiguous()
+    most = max(n // 4, 1)
+    values, vectors = A.new_empty(most), A.new_empty(most, n)
+    pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in (A, values, vectors)]
+    search = getattr(library or _library.get(), f"largest_{_SUFFIX[A.dtype]}")
+    sizes = ctypes.c_int64(n), ctypes.c_double(bound), ctypes.c_double(limit), ctypes.c_int64(most)
+    count = search(pointers[0], *sizes, *pointers[1:])
+    return None if count < 0 else (values[:count], vectors[:count].T)
+
+
 def _threads(work: int) -> int:
     return 1 if work < SMALL else torch.get_num_threads()
 
@@ -161,16 +176,31 @@ def _check(library: ctypes.CDLL) -> None:
     """Raise unless every recurrence and its gradients agree with the reference, on a few tiny sequences."""
     _share_threads(library)
     library.bernoulli.restype = None
+    library.largest_f32.restype = library.largest_f64.restype = ctypes.c_int64
 
     def check_all() -> None:
         if not torch.equal(bernoulli(-1, 0, 99, library), random_bits.bernoulli(torch.tensor(-1, device="cpu"), 0, 99)):
             raise native.BuildError(DISAGREE)
+        for dtype in TOLERANCE:
+            _check_largest(dtype, library)
         for recurrence, dtype in itertools.product(RECURRENCES.values(), TOLERANCE):
-            has_columns = any("I" in letters for letters in recurrence.tensors.values())
-            for columns in (2, 7) if has_columns else (0,):  # few, and many
+            for columns in (2, 7) if recurrence.projects else (0,):  # few, and many
                 _check_recurrence(recurrence, dtype, columns, library)
 
     in_a_fresh_thread(check_all)
+
+
+def _check_largest(dtype: torch.dtype, library: ctypes.CDLL) -> None:
+    A = torch.randn(21, 21, generator=torch.Generator("cpu").manual_seed(0), dtype=torch.float64, device="cpu")
+    A = (A + A.T).to(dtype)
+    expected = torch.linalg.eigvalsh(A)[-4:]
+    found = largest(A, expected[0].item() - 0.1, expected[0].item(), library)
+    if found is None or len(found[0]) != 4:
+        raise native.BuildError(DISAGREE)
+    values, V = found
+    close = functools.partial(torch.allclose, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+    if not (close(values.flip(0), expected) and close(A @ V, V * values) and close(V.T @ V, torch.eye(4, dtype=dtype))):
+        raise native.BuildError(DISAGREE)
 
 
 def _share_threads(library: ctypes.CDLL) -> None:

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 import models
-from models import constraints
+from models import eigen
 from models.constraints import clip_singular_
 
 SHAPES = [(1, 1), (7, 7), (128, 128), (130, 130), (20, 9), (9, 20)]
@@ -46,75 +46,41 @@ def matrix_with(size, above, dtype=torch.float32):
     return ((left * values) @ right).to(dtype)
 
 
-@pytest.mark.parametrize(
-    ("above", "partial"),
-    [
-        ([1.0], True),
-        ([1.03, 1.0, 0.99, 0.96, 0.9501, 0.95, 0.95], True),
-        (torch.linspace(0.949, 0.953, 20).tolist(), True),
-        ([2.2, 1.7, 1.2, 1.0, 0.99, 0.96, 0.9501, 0.95, 0.95], False),
-        ([30.0, 1.0], False),
-        ([3000.0, 1.0], False),
-        (torch.linspace(0.951, 1.3, 100).tolist(), False),
-    ],
-    ids=["one", "a few", "piled up at the bound", "some far", "one too far", "one that overflows", "many"],
-)
-@pytest.mark.parametrize("size", [130, 560], ids=["narrow", "wide"])
+FEW = {
+    "one": [1.0],
+    "a few": [1.03, 1.0, 0.99, 0.96, 0.9501, 0.95, 0.95],
+    "piled up at the bound": torch.linspace(0.949, 0.953, 20).tolist(),
+}
+FAR = {"some far": [2.2, 1.7, 1.2, 1.0, 0.99, 0.96, 0.9501, 0.95, 0.95]}
+FAR |= {"one too far": [30.0, 1.0], "one that overflows": [3000.0, 1.0]}
+MANY = {"many": torch.linspace(0.951, 1.3, 100).tolist()}
+
+
+@pytest.mark.parametrize("above", FEW | FAR | MANY)
+@pytest.mark.parametrize("size", [130, 560])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 2e-6), (torch.float64, 1e-12)])
-def test_clip_of_a_few_values_needs_no_whole_decomposition(size, above, partial, dtype, tolerance, monkeypatch):
-    """What a matrix far outside is clipped to in float32 is right to its largest entry."""
-    W = matrix_with(size, above, dtype)
+def test_clip_of_a_few_values_needs_no_whole_decomposition(size, above, dtype, tolerance, monkeypatch):
+    """A narrow matrix only if there are many, a wide one also if some are far above the bound."""
+    values = (FEW | FAR | MANY)[above]
+    W = matrix_with(size, values, dtype)
     expected = svd_clip(W, 0.95)
-    whole, full = [], torch.linalg.eigh
-    monkeypatch.setattr(torch.linalg, "eigh", lambda A: (whole.append(len(A) == size), full(A))[1])
+    whole, decompose = [], eigen.by_decomposition
+    monkeypatch.setattr(eigen, "by_decomposition", lambda *given: whole.append(1) or decompose(*given))
     clip_singular_(W, 0.95)
-    monkeypatch.undo()
-    assert any(whole) != (partial and not (size == 130 and len(above) > 12))
-    torch.testing.assert_close(W.double(), expected, rtol=0, atol=tolerance * max(1, above[0]))
+    assert bool(whole) == (above in MANY or (above in FAR and size == 560))
+    torch.testing.assert_close(W.double(), expected, rtol=0, atol=tolerance * max(1, values[0]))
     assert torch.linalg.matrix_norm(W.double(), 2) <= 0.95 * (1 + 1e-5)
     clipped = W.clone()
     assert torch.equal(clip_singular_(W, 0.95), clipped)
 
 
-@pytest.mark.parametrize("shape", [(600, 300), (300, 600)])
-def test_clip_of_a_wide_rectangle(shape):
-    W = matrix_with(600, [1.0, 0.96], torch.float64)[: shape[0], : shape[1]].float() * 1.3
-    expected = svd_clip(W, 0.75)
-    assert not torch.allclose(W.double(), expected, atol=1e-4)
-    torch.testing.assert_close(clip_singular_(W, 0.75).double(), expected, rtol=0, atol=2e-6)
-
-
-@pytest.mark.parametrize("size", [130, 560])
-def test_a_partial_decomposition_that_misses_a_value_is_not_trusted(size, monkeypatch):
-    largest, missed = constraints._largest, []
-
-    def without_the_smallest(*given):
-        values, vectors = largest(*given)
-        missed.append(values[0])
-        return values[1:], vectors[:, 1:]
-
-    monkeypatch.setattr(constraints, "_largest", without_the_smallest)
-    W = matrix_with(size, [1.0, 0.98, 0.9502])
-    expected = svd_clip(W, 0.95)
-    torch.testing.assert_close(clip_singular_(W, 0.95).double(), expected, rtol=0, atol=2e-6)
-    assert missed
-
-
-def test_a_wide_product_in_blocks_is_the_product():
-    rows = scaled_gaussian((530, 300), torch.float64)
-    torch.testing.assert_close(constraints._gram(rows.float()).double(), rows @ rows.T, rtol=0, atol=1e-6)
-    a, b, c = (scaled_gaussian((300, 300), torch.float64, seed) for seed in range(3))
-    found = constraints._product(a.float(), b.float(), minus=c.float())
-    torch.testing.assert_close(found.double(), a @ b - c, rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize("size", [100, 300])
-def test_amplified_vectors_are_a_chebyshev_polynomial_of_the_matrix(size):
-    squares = torch.linspace(0, 1.1, size, dtype=torch.float64)
-    found = constraints._amplify(torch.diag(squares), torch.ones(size, 1, dtype=torch.float64), damped=0.9)
-    x = 2 * squares / 0.9 - 1
-    expected = torch.where(x <= 1, torch.cos(24 * torch.arccos(x.clamp(max=1))), torch.cosh(24 * torch.arccosh(x)))
-    torch.testing.assert_close(found[:, 0], expected, rtol=1e-9, atol=1e-9)
+@pytest.mark.parametrize("shape", [(600, 300), (300, 600), (200, 100), (100, 200)])
+def test_clip_of_a_rectangle(shape):
+    W = matrix_with(600, [1.0, 0.96], torch.float64)[: shape[0], : shape[1]].float()
+    bound = 0.99 * torch.linalg.matrix_norm(W, 2).item()
+    expected = svd_clip(W, bound)
+    assert not torch.allclose(W.double(), expected, rtol=0, atol=1e-5)
+    torch.testing.assert_close(clip_singular_(W, bound).double(), expected, rtol=0, atol=2e-6)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
