@@ -44,9 +44,12 @@ def largest(G: Tensor, bound: float, limit: float) -> Pairs:
 def by_decomposition(G: Tensor, bound: float, limit: float) -> Pairs:
     if not math.isfinite(G.diagonal().sum().item()):  # of a semi-definite matrix, its largest entry
         return G.new_empty(0), G.new_empty(len(G), 0)
-    values, V = torch.linalg.eigh(G)  # ascending
-    first = int((values <= bound).sum()) if values[-1] > limit else len(values)
-    return values[first:], V[:, first:]
+    slack = -G
+    slack.diagonal().add_(limit)  # eigenvalues near the limit become small, and lose fewer digits
+    room, V = torch.linalg.eigh(slack)  # ascending
+    values = limit - room
+    above = int((values > bound).sum()) if values[0] > limit else 0
+    return values[:above], V[:, :above]
 
 
 def by_filter(G: Tensor, bound: float, limit: float) -> Pairs | None:
@@ -66,7 +69,7 @@ def by_filter(G: Tensor, bound: float, limit: float) -> Pairs | None:
             return None  # G is not finite, or has an eigenvalue so far above the bound that its power overflows
         values, Y = torch.linalg.eigh(projected)  # ascending
         above = [value for value in values.tolist() if value > bound]
-        if above and (above[-1] > FAR * bound or len(above) > 0.75 * len(values)):
+        if above and (above[-1] > FAR * bound or len(above) > 0.9 * len(values)):
             return None
         first = len(values) - len(above) if above and above[-1] > limit else len(values)
         values, Y = values[first:], Y[:, first:]

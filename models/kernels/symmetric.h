@@ -209,11 +209,12 @@ Index largest(const T* A, Index n, double bound, double limit, Index most, T* va
     count_above(reflected, numbers, above);
     if (above[1] == 0) return 0;
     if (above[0] > most) return -1;
-    const double tolerance = std::numeric_limits<T>::epsilon() * high;
+    constexpr double of_A = std::numeric_limits<T>::epsilon(), of_vectors = 32 * std::numeric_limits<double>::epsilon();
+    const double tolerance = std::max(of_A, of_vectors) * high;
     std::vector<std::vector<double>> found;
     std::vector<T> x(reflected.stride);
-    for (double value : largest_values(reflected, above[0], low, high, std::max(tolerance / 64, 1e-15 * high))) {
-        std::vector<double> y = vector_of(reflected, value, 8 * tolerance, found);
+    for (double value : largest_values(reflected, above[0], low, high, tolerance / 64)) {
+        std::vector<double> y = vector_of(reflected, value, tolerance, found);
         if (y.empty()) return -1;
         std::copy(y.begin(), y.end(), x.begin());
         reflect_back(reflected, x.data());

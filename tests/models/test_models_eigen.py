@@ -50,10 +50,32 @@ def test_compiled_loops_take_any_size(n):
 
 
 @pytest.mark.parametrize("values", [[0.2, 2.0, 0.3, 2.0, 0.1, 0.1, 0.1, 0.4], [0.0] * 7 + [3.0]], ids=["twice", "once"])
-def test_compiled_loops_take_a_diagonal_matrix(values):
-    A = torch.diag(torch.tensor(values))
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_compiled_loops_take_a_diagonal_matrix(values, dtype):
+    A = torch.diag(torch.tensor(values, dtype=dtype))
     found, vectors = cpu.largest(A, 1.0, 1.0)
-    torch.testing.assert_close(lowered(A, found, vectors, 1.0), A.double().clamp(max=1.0), rtol=0, atol=1e-6)
+    right = A.double().clamp(max=1.0)
+    torch.testing.assert_close(lowered(A, found, vectors, 1.0), right, rtol=0, atol=TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_compiled_loops_take_an_eigenvalue_that_is_also_the_first_entry(dtype):
+    """The first pivot vanishes."""
+    A = torch.diag(torch.tensor([2.0, 1.0, 2.0, *[0.1] * 9], dtype=dtype))
+    A[0, 1] = A[1, 0] = A[1, 2] = A[2, 1] = 0.5
+    values, vectors = cpu.largest(A, 1.5, 1.5)
+    torch.testing.assert_close(values[1].item(), 2.0)
+    expected = torch.tensor([1.0, 0.0, -1.0, *[0.0] * 9], dtype=dtype) / 2**0.5
+    torch.testing.assert_close(vectors[:, 1] * vectors[0, 1].sign(), expected, rtol=0, atol=TOLERANCE[dtype])
+
+
+def test_compiled_loops_tell_pairs_apart_that_agree_to_the_last_digits():
+    """Wilkinson's matrix."""
+    A = torch.diag((torch.arange(21) - 10).abs().double()) + sum(torch.ones(20).double().diag(k) for k in (-1, 1))
+    expected, V = torch.linalg.eigh(A)
+    values, vectors = cpu.largest(A, 9.0, 9.0)
+    torch.testing.assert_close(values.flip(0), expected[-4:])
+    torch.testing.assert_close(vectors @ vectors.T, V[:, -4:] @ V[:, -4:].T, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("scale", [1e-18, 1e12])
@@ -87,6 +109,15 @@ def test_a_filter_that_misses_a_value_is_not_trusted(monkeypatch):
     monkeypatch.setattr(eigen, "_amplify", lambda *given: (X := amplify(*given)) - missed @ (missed.T @ X))
     assert eigen.by_filter(A, 1.0, 1.00001) is None
     assert len(eigen.largest(A, 1.0, 1.00001)[0]) == 3
+
+
+@pytest.mark.parametrize("above", [[1.5], [1.1] * 15], ids=["far", "many"])
+def test_a_filter_gives_up_at_once_where_it_cannot_succeed(above, monkeypatch):
+    A, _ = symmetric([*torch.linspace(0, 0.8, 300 - len(above)), *above])
+    calls, amplify = [], eigen._amplify
+    monkeypatch.setattr(eigen, "_amplify", lambda *given: calls.append(1) or amplify(*given))
+    assert eigen.by_filter(A, 1.0, 1.00001) is None
+    assert len(calls) == 1
 
 
 def test_a_filter_that_has_not_settled_is_not_trusted(monkeypatch):
