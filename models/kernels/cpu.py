@@ -110,7 +110,7 @@ def largest(A: Tensor, bound: float, limit: float, library: ctypes.CDLL | None =
     most = max(n // 4, 1)
     values, vectors = A.new_empty(most), A.new_empty(most, n)
     pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in (A, values, vectors)]
-    search = getattr(library or _library.get(), f"largest_{_SUFFIX[A.dtype]}")
+    search = getattr(library or _library.get(), "largest" + _SUFFIX[A.dtype])
     sizes = ctypes.c_int64(n), ctypes.c_double(bound), ctypes.c_double(limit), ctypes.c_int64(most)
     count = search(pointers[0], *sizes, *pointers[1:])
     return None if count < 0 else (values[:count], vectors[:count].T)
