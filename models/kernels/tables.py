@@ -173,7 +173,7 @@ def notes() -> Iterator[str]:
         "ratio, whichever is larger. Subnormal numbers are flushed on both sides, except in the raw ratio. "
         "Kept: the ratio where malloc keeps freed memory on both sides, as in a training of this suite. Share: of the "
         "fastest sgemm (2048³; 8192³ on a GPU) seen in the process; for IndRNN of a triad over arrays of 268 MB, "
-        "counting 16·T·B·N bytes (output written and read, its gradient written and read)."
+        "counting 8·T·B·N bytes (output written and read)."
     )
 
 
