@@ -23,7 +23,7 @@ import tyro
 from models.kernels import availability
 from models.kernels.measure import cost_in_new_process, saved_bytes
 from models.kernels.rows import CLIPS, ROWS
-from models.kernels.session import AS_ON_AVX2, Request, in_new_process
+from models.kernels.session import AS_ON_AVX2, Request, in_new_process, with_one_bandwidth
 from models.kernels.tables import Speed, report_lines
 from suite.machine import commit, cores, cpu_name
 from suite.shapes import SHAPES, Shape
@@ -43,7 +43,7 @@ def measure(device: str = "cpu", threads: int = 2) -> Speed:
     kept = in_new_process(Request(beside_torch, device, threads, keep=True, limit=3.0))
     if sessions[0].instructions == "AVX512":
         sessions.append(in_new_process(Request(tuple(ROWS), device, threads), AS_ON_AVX2))
-    return Speed(facts, sessions, raw, kept)
+    return Speed(facts, with_one_bandwidth([*sessions, raw, kept])[: len(sessions)], raw, kept)
 
 
 def fading() -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -110,6 +110,13 @@ def measure_rows(request: Request) -> Session:
         print(f"{instructions} {key}: {ms}{f' ({said})' if said else ''}", file=sys.stderr, flush=True)
     best = yardsticks.best(times)
     return Session(instructions, request.flush, worst, best.get("sgemm"), best.get("stream"), times)
+
+
+def with_one_bandwidth(sessions: list[Session]) -> list[Session]:
+    """The same with the largest bandwidth of them all: it is the machine's, and a process has less of it if its memory
+    happens to lie badly."""
+    most = max((session.stream for session in sessions if session.stream), default=None)
+    return [replace(session, stream=most) if session.stream else session for session in sessions]
 
 
 def flush_everywhere(on: bool) -> None:

@@ -15,7 +15,7 @@ import torch
 
 from models.kernels import cpu, measure, report, roofline, session, tables
 from models.kernels.rows import CLIPS, ROWS
-from models.kernels.session import Session
+from models.kernels.session import Session, with_one_bandwidth
 from models.kernels.tables import Speed
 from models.kernels.timing import Times
 from suite.shapes import SHAPES, Shape
@@ -101,6 +101,12 @@ def test_the_report_leads_with_share_and_flushed_ratio_and_keeps_the_others() ->
 def test_bandwidth_counts_the_output_twice() -> None:
     figures = tables.Figures.of("indrnn-mnist", FAKE)
     assert figures.share == pytest.approx(8 * 784 * 32 * 128 / 0.5 / 1e9)
+
+
+def test_the_bandwidth_is_that_of_the_machine() -> None:
+    slow, none = replace(FAKE, stream=1e9), replace(FAKE, stream=None)
+    found = with_one_bandwidth([slow, FAKE, none])
+    assert [session.stream for session in found] == [FAKE.stream, FAKE.stream, None]
 
 
 def test_rows_below_their_aim_and_those_that_lose_are_named() -> None:
