@@ -172,8 +172,8 @@ def notes() -> Iterator[str]:
         "the contenders take turns in one process; spread is (largest − smallest) / median of the three, of time or "
         "ratio, whichever is larger. Subnormal numbers are flushed on both sides, except in the raw ratio. "
         "Kept: the ratio where malloc keeps freed memory on both sides, as in a training of this suite. Share: of the "
-        "fastest sgemm (2048³; 8192³ on a GPU) seen in the process; for IndRNN of the fastest triad over arrays of 268 MB "
-        "in any of the processes, counting 8·T·B·N bytes (output written and read)."
+        "fastest sgemm (2048³; 8192³ on a GPU) seen in the process; for IndRNN of the fastest triad over arrays of 268 "
+        "MB in any of the processes, counting 8·T·B·N bytes (output written and read)."
     )
 
 
