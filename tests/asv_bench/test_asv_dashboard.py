@@ -28,7 +28,7 @@ def committed_results() -> list[Path]:
 
 
 def measured_points(figure: str) -> Counter[tuple[str, ...]]:
-    """Model and shape of every curve, and how many commits it has a value for."""
+    """Machine, model and shape of every curve, and how many commits it has a value for."""
     points: Counter[tuple[str, ...]] = Counter()
     for path in committed_results():
         record = json.loads(path.read_text())
@@ -36,7 +36,7 @@ def measured_points(figure: str) -> Counter[tuple[str, ...]]:
             record["results"][figure][record["result_columns"].index(key)] for key in ("result", "params")
         )
         for case, value in zip(itertools.product(*params), values, strict=True):
-            points[case] += value is not None and not math.isnan(value)
+            points[path.parent.name, *case] += value is not None and not math.isnan(value)
     return +points
 
 
@@ -114,8 +114,8 @@ def test_the_dashboard_works_in_a_browser_without_other_hosts(address: str, brow
     curves = dict(browser.wait_for(f"({points} || []).length && {points}"))
     # asv shows the first few curves; each must have a point for every commit that has a value.
     measured = {
-        f"model-{model}; shape-{shape}".replace("'", ""): count
-        for (model, shape), count in measured_points(TRAIN_STEP).items()
+        f"machine-{machine}; model-{model}; shape-{shape}".replace("'", ""): count
+        for (machine, model, shape), count in measured_points(TRAIN_STEP).items()
     }
     assert len(curves) > 1
     assert curves.items() <= measured.items()

@@ -69,6 +69,11 @@ def test_compiled_loops_take_an_eigenvalue_that_is_also_the_first_entry(dtype):
     torch.testing.assert_close(vectors[:, 1] * vectors[0, 1].sign(), expected, rtol=0, atol=TOLERANCE[dtype])
 
 
+def test_a_matrix_that_is_clearly_feasible_asks_for_no_compiled_loops(monkeypatch):
+    monkeypatch.setattr(eigen.availability, "problem", lambda device: pytest.fail("asked for"))
+    assert not len(eigen.largest(0.8 * torch.eye(5), 0.9, 0.90001)[0])
+
+
 def test_compiled_loops_tell_pairs_apart_that_agree_to_the_last_digits():
     """Wilkinson's matrix."""
     A = torch.diag((torch.arange(21) - 10).abs().double()) + sum(torch.ones(20).double().diag(k) for k in (-1, 1))
