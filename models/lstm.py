@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.base import Cell, Slot
-from models.kernels import lstm_scan, projected_lstm_scan
+from models.kernels import lstm_scan, normed_lstm_scan, projected_lstm_scan
 from models.nets import Stack
 from models.noise import PER, StepNoise, UpdateDropout, Zoneout, check_probability
 from models.norms import FrameNorm
@@ -40,7 +40,7 @@ class LSTMCell(Cell):
     recurrent_norm_scale: 0.1, where the scales start; at 1 the gradient of tanh vanishes.
     recurrent_norm_momentum: 0.01, the weight of a batch in the running statistics, as Cooijmans' release on MNIST.
 
-    recurrent_norm runs in the readable loop, whatever the backend.
+    recurrent_norm has a kernel on a CPU alone; elsewhere it runs in the readable loop, whatever the backend.
     """
 
     decayed = ("W_in",)
@@ -100,8 +100,8 @@ class LSTMCell(Cell):
     def begin(self, T: int, B: int) -> None:
         for noise in self._noises():
             noise.begin(T, B, self.W_rec.device, self.backend)
-        for norm in (self.norm_x, self.norm_h, self.norm_c) if self.recurrent_norm else ():
-            norm.begin(T, B)  # type: ignore[operator]
+        for norm in self._norms():
+            norm.begin(T, B)
 
     def step(self, u_t: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
         h, c = state  # each (B, N)
@@ -117,12 +117,26 @@ class LSTMCell(Cell):
     def scan(self, u: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
         if not self._has_kernel():
             return super().scan(u, state)
+        if self.recurrent_norm:
+            return self._normed_scan(u, state)
         (h0, c0), (noise, rates) = state, self._noise_for(u)
         h, h_last, c_last = lstm_scan(u, self.W_rec, h0, c0, noise, rates, backend=self.backend)
         return h, (h_last, c_last)
 
+    def _normed_scan(self, u: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
+        (h0, c0), (noise, rates), (T, B, _) = state, self._noise_for(u), u.shape
+        norms = self._norms()
+        scales = torch.cat([norm.weight for norm in norms])  # (9N,)
+        given = None if norms[-1].training else torch.cat([norm.statistics(T) for norm in norms], dim=2)  # (T, 2, 9N)
+        weights = (self.W_rec, self.b, scales, norms[-1].bias)
+        h, h_last, c_last, seen = normed_lstm_scan(u, *weights, h0, c0, noise, rates, given, backend=self.backend)
+        if given is None:
+            for norm, part in zip(norms, seen.split([norm.units for norm in norms], dim=2), strict=True):
+                norm.learn(part, B)
+        return h, (h_last, c_last)
+
     def run(self, x: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
-        if not self.projects_inside or not self._has_kernel():
+        if self.recurrent_norm or not self.projects_inside or not self._has_kernel():
             return super().run(x, state)
         (h0, c0), (noise, rates) = state, self._noise_for(x)
         weights = (self.W_in, self.b, self.W_rec)
@@ -130,7 +144,11 @@ class LSTMCell(Cell):
         return h, (h_last, c_last)
 
     def _has_kernel(self) -> bool:
-        return not self.recurrent_norm and len({noise.training for noise in self._noises() if noise.p > 0}) <= 1
+        noises = {noise.training for noise in self._noises() if noise.p > 0}
+        norms = {norm.training for norm in self._norms()}
+        if norms and (self.backend == "reference" or self.W_rec.device.type != "cpu"):
+            return False  # faster by torch's own batch normalisation
+        return len(noises) <= 1 and len(norms) <= 1
 
     def _noise_for(self, sequence: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """``noise``, drawn for the steps and samples of a sequence, and ``rates``, as ``lstm_scan`` takes them."""
@@ -145,6 +163,10 @@ class LSTMCell(Cell):
     def _noises(self) -> tuple[StepNoise, ...]:
         """In the order in which ``lstm_scan`` takes them."""
         return self.zone_c, self.zone_h, self.drop_update
+
+    def _norms(self) -> tuple[FrameNorm, ...]:
+        """In the order in which ``normed_lstm_scan`` takes their scales and statistics."""
+        return (self.norm_x, self.norm_h, self.norm_c) if isinstance(self.norm_c, FrameNorm) else ()
 
 
 @register("lstm", paper="Hochreiter, Schmidhuber 1997")

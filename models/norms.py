@@ -50,6 +50,19 @@ class FrameNorm(nn.modules.batchnorm._BatchNorm):
         if self.training:
             self._momentum = self._count(T, B)
 
+    def statistics(self, T: int) -> Tensor:
+        """Mean and variance by which evaluation normalises each of T frames: (T, 2, N)."""
+        return torch.cat([_per_step(s, T, self.units) for s in (self.running_mean, self.running_var)], dim=1)
+
+    def learn(self, statistics: Tensor, B: int) -> None:
+        """Take up what a kernel has seen of the batch that has begun, mean and variance of its frames: (T, 2, N)."""
+        T, _, N = statistics.shape
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        mean, var = statistics.unbind(1)  # each (T, N)
+        self.running_mean[: T * N].lerp_(mean.flatten(), self._momentum)
+        self.running_var[: T * N].lerp_(var.flatten() * (B / (B - 1)), self._momentum)
+
     def _frame(self, x: Tensor) -> Tensor:
         if self._step is None:
             raise RuntimeError("FrameNorm does not know which frame this is; call begin(T, B) before the first one.")

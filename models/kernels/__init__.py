@@ -9,6 +9,7 @@ from models.kernels.bernoulli.op import bernoulli
 from models.kernels.gru.op import gru_scan
 from models.kernels.indrnn.op import indrnn_scan, projected_indrnn_scan
 from models.kernels.lstm.op import lstm_scan, projected_lstm_scan
+from models.kernels.normed_lstm.op import normed_lstm_scan
 from models.kernels.recurrence import BACKENDS
 from models.kernels.rnn.op import projected_rnn_scan, rnn_scan
 from models.kernels.select.op import select_scan
@@ -24,6 +25,7 @@ __all__ = [
     "gru_scan",
     "indrnn_scan",
     "lstm_scan",
+    "normed_lstm_scan",
     "projected_indrnn_scan",
     "projected_lstm_scan",
     "projected_rnn_scan",

@@ -26,7 +26,7 @@ def sizes_of(shapes: Shapes, tensors: Mapping[str, Tensor]) -> Sizes:
 
 
 def letter_sizes(T: int, B: int, N: int, columns: int = 0) -> Sizes:
-    return {"T": T, "B": B, "N": N, "2N": 2 * N, "3N": 3 * N, "4N": 4 * N, "3": 3, "I": columns}
+    return {"T": T, "B": B, "N": N, "2N": 2 * N, "3N": 3 * N, "4N": 4 * N, "9N": 9 * N, "2": 2, "3": 3, "I": columns}
 
 
 def shape_of(letters: Letters, sizes: Sizes) -> tuple[int, ...]:

@@ -51,20 +51,22 @@ class Recurrence:
 
     reference: the same function in plain torch. outputs: what it returns, with shapes: y, then y_last
     and other last states; each may have a gradient or not, and a loss on the last step alone should be one of y_last,
-    since that of ``y[-1]`` is a sequence of zeros but for one step. residuals:
-    what the fused forward computes besides, for the backward alone. saved: what the backward reads, in order, out of
-    tensors, outputs and residuals; without it there is no fused form. products: of a sample's units with an (N, N)
-    matrix per step, in forward and backward; 0 if elementwise. constants: numbers that the C++ forward takes.
-    reference_only: options of which the fused forms know only the default.
+    since that of ``y[-1]`` is a sequence of zeros but for one step. constant: what it returns after these, without a
+    gradient. residuals: what the fused forward computes besides, for the backward alone. saved: what the backward
+    reads, in order, out of tensors, outputs and residuals; without it there is no fused form. products: of a sample's
+    units with an (N, N) matrix per step, in forward and backward; 0 if elementwise. constants: numbers that the C++
+    forward takes. reference_only: options of which the fused forms know only the default. devices: that have one.
     """
 
     reference: Callable[..., Any]
     outputs: Mapping[str, str]
+    constant: Mapping[str, str] = field(default_factory=dict)
     residuals: Mapping[str, str] = field(default_factory=dict)
     saved: tuple[str, ...] = ()
     products: tuple[int, int] = (0, 0)
     constants: tuple[float, ...] = ()
     reference_only: tuple[str, ...] = ()
+    devices: tuple[str, ...] = tuple(IMPLEMENTATIONS)
     forward: Operator | None = field(default=None, init=False)
     backward: Operator | None = field(default=None, init=False)
 
@@ -97,7 +99,7 @@ class Recurrence:
         return cast(Scan, scan)
 
     def _make_operators(self) -> None:
-        made = _shapes({**self.outputs, **self.residuals})
+        made = _shapes({**self.outputs, **self.constant, **self.residuals})
         known = {**self.tensors, **made}
         incoming = {f"grad_{name}": known[name] for name in self.outputs}
         outgoing = {f"grad_{name}": self.tensors[name] for name in self.differentiable}
@@ -121,7 +123,7 @@ class Recurrence:
         if self.projects and not ctx.needs_input_grad[0]:
             named["W_in"] = None  # of which backward makes the gradient of x, and nothing else
         ctx.words = inputs[len(self.tensors) :]
-        ctx.mark_non_differentiable(*(named[name] for name in self.residuals))
+        ctx.mark_non_differentiable(*(named[name] for name in (*self.constant, *self.residuals)))
         ctx.set_materialize_grads(False)  # no sequence of zeros where only the last step has a gradient
         ctx.save_for_backward(*(named[name] for name in self.saved))
 
@@ -144,7 +146,7 @@ class Recurrence:
             assert self.forward is not None
             tensors = [arguments[name] for name in self.tensors]
             results = self.forward.call(*tensors, *(arguments[option] for option in self.words))
-            return tuple(results[: len(self.outputs)])
+            return tuple(results[: len(self.outputs) + len(self.constant)])
         check_shapes(self.label, self.tensors, given)
         return self.reference(**{name: value for name, value in arguments.items() if name != "backend"})
 
@@ -161,8 +163,8 @@ class Recurrence:
         backend = arguments["backend"]
         if backend == "reference":
             return False
-        lacking = self._lacking(arguments)
         first = next(iter(tensors.values()))
+        lacking = self._lacking(arguments, first)
         if backend == "auto":
             possible = lacking is None and self._have_one_fused_kind(tensors) and not in_transform()
             return possible and self._pays(tensors) and available(first.device.type)
@@ -181,7 +183,7 @@ class Recurrence:
             all(isinstance(tensor, Tensor) and tensor.device == first.device for tensor in tensors.values())
             and all(tensor.dtype == (self.optional.get(name) or first.dtype) for name, tensor in tensors.items())
             and first.dtype in DTYPES
-            and first.device.type in IMPLEMENTATIONS
+            and first.device.type in self.devices
         )
 
     def _pays(self, tensors: Mapping[str, Tensor]) -> bool:
@@ -191,10 +193,12 @@ class Recurrence:
             return True
         return fused_is_faster(sequence.shape[0], *h0.shape)
 
-    def _lacking(self, arguments: Mapping[str, Any]) -> str | None:
+    def _lacking(self, arguments: Mapping[str, Any], first: Any) -> str | None:
         """What is asked for and only the reference can do."""
         if self.forward is None:
             return f"a form of {self.label}"
+        if isinstance(first, Tensor) and first.device.type in set(IMPLEMENTATIONS) - set(self.devices):
+            return f"a form of {self.label} for {first.device.type}"
         for option in self.reference_only:
             if arguments[option] != self.defaults[option]:
                 return f"a form with {option}={arguments[option]}"

@@ -4,6 +4,7 @@
 #include "gru/cpu.h"
 #include "indrnn/cpu.h"
 #include "lstm/cpu.h"
+#include "normed_lstm/cpu.h"
 #include "rnn/cpu.h"
 #include "select/cpu.h"
 #include "symmetric.h"

@@ -15,8 +15,8 @@ class Noise {
   public:
     Noise(const Byte* noise, const T* rates) : noise_(noise) {
         for (int k = 0; k < 3; ++k) {
-            off_[k] = noise ? T(0) : rates[k];
-            on_[k] = noise ? T(1) : rates[k];
+            off_[k] = noise || !rates ? T(0) : rates[k];
+            on_[k] = noise ? T(1) : off_[k];
         }
         off_[2] = T(1) - off_[2], on_[2] = T(1) - on_[2];
     }

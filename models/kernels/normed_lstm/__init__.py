@@ -1,0 +1,1 @@
+"""The LSTM with batch normalisation inside."""
