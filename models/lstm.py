@@ -147,7 +147,7 @@ class LSTMCell(Cell):
         noises = {noise.training for noise in self._noises() if noise.p > 0}
         norms = {norm.training for norm in self._norms()}
         if norms and (self.backend == "reference" or self.W_rec.device.type != "cpu"):
-            return False  # faster by torch's own batch normalisation
+            return False  # where the loop takes torch's own batch normalisation
         return len(noises) <= 1 and len(norms) <= 1
 
     def _noise_for(self, sequence: Tensor) -> tuple[Tensor | None, Tensor | None]:

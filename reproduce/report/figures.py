@@ -62,8 +62,7 @@ def curves(experiment: Experiment, blocks: list[Block], folder: Path) -> list[Pa
         axis.axhline(CHANCE, color="0.4", linewidth=0.9, linestyle=":")
         absent = "" if len(missing) == len(lines) else _named("not run", [m for m in missing if not m.group])
         absent += _named("diverged before the first evaluation", [m for m in missing if m.group])
-        budget = f" ({block.budget} budget)" if block and block.records else ""
-        title = f"{labels[cell].label}{budget}"
+        title = f"{labels[cell].label}{_weight(block)}"
         axis.set(yscale="log", title=title, xlabel=f"updates{absent}", ylabel="mean squared error (validation)")
         axis.set_xlim(left=0)
         axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
@@ -77,6 +76,16 @@ def curves(experiment: Experiment, blocks: list[Block], folder: Path) -> list[Pa
     )
     figure.suptitle(experiment.title)
     return save(figure, folder, experiment.name, experiment.title, tables.provenance(blocks))
+
+
+def _weight(block: Block | None) -> str:
+    """What stands behind a panel: budget, and how many seeds its curves have."""
+    counts = sorted({len(line.group.records) for line in block.lines if line.group} if block else ())
+    if not block or not counts:
+        return ""
+    few, many = counts[0], counts[-1]
+    seeds = f"{few} to {many} seeds" if few < many else "1 seed" if many == 1 else f"{many} seeds"
+    return f" ({block.budget} budget, {seeds})"
 
 
 def _named(why: str, lines: list[Line]) -> str:

@@ -303,6 +303,7 @@ def test_curves_are_drawn_with_provenance_and_without_change(tmp_path):
     text = svg.read_text()
     assert "cccccccccc" in text, "the commit is not in the metadata"
     assert "some &amp; CPU_1" in text
+    assert "(paper budget, 1 to 2 seeds)" in text
     with Image.open(png) as image:
         assert "cccccccccc" in image.info["Description"]
         assert min(image.size) > 500
