@@ -12,7 +12,7 @@ from typing import Any, Literal
 from reproduce.plan import paper, recipe
 from reproduce.plan.experiments import EXPERIMENTS
 from reproduce.plan.sentences import DataKind
-from reproduce.report.records import Record, is_current
+from reproduce.report.records import Record, is_current, one_per_seed
 from reproduce.report.verdicts import FEWEST_FOR_ORDER
 
 BUDGETS = ("quick", "cpu", "paper")  # from the smallest; "smoke" shows that everything runs, and nothing else
@@ -101,11 +101,10 @@ def _setting(record: Record) -> Setting:
 
 def _one_task(records: Sequence[Record]) -> tuple[Record, ...]:
     """The seeds of one version of the task, the one with most of them, then the latest; one record per seed."""
-    tasks: dict[str, dict[int, Record]] = {}
-    for record in sorted(records, key=lambda r: (r.finished, r.run)):
-        tasks.setdefault(record.task.fingerprint, {})[record.seed] = record
-    best = max(tasks.values(), key=lambda seeds: (len(seeds), max(r.finished for r in seeds.values())))
-    return tuple(best[seed] for seed in sorted(best))
+    tasks: dict[str, list[Record]] = {}
+    for record in records:
+        tasks.setdefault(record.task.fingerprint, []).append(record)
+    return max(map(one_per_seed, tasks.values()), key=lambda seeds: (len(seeds), max(r.finished for r in seeds)))
 
 
 # Numbers of a record

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -169,6 +169,12 @@ def is_current(record: Record, recipe: Recipe) -> bool:
     if record.recipe != recipe.name or record.row not in recipe.rows or record.cell not in recipe.cells:
         return False
     return recipe.resolve(record.row, record.cell, record.budget)[0].explicit() == record.settings.explicit()
+
+
+def one_per_seed(records: Iterable[Record]) -> tuple[Record, ...]:
+    """The latest record of each seed, by seed, one that ended before one that did not: a seed run twice counts once."""
+    by_seed = {r.seed: r for r in sorted(records, key=lambda r: (r.status != "unfinished", r.finished, r.run))}
+    return tuple(by_seed[seed] for seed in sorted(by_seed))
 
 
 def seal(data: dict[str, Any]) -> str:

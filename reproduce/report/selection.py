@@ -16,7 +16,7 @@ from reproduce.plan.experiments import Experiment
 from reproduce.plan.parts import canonical
 from reproduce.plan.recipe import BUDGETS, Recipe
 from reproduce.report import orders, verdicts
-from reproduce.report.records import Record, is_current
+from reproduce.report.records import Record, is_current, one_per_seed
 from reproduce.report.verdicts import Agreement, Obstacle, Summary, Verdict
 
 LAST = 10  # evaluations at the end of a curve whose mean is given
@@ -249,7 +249,7 @@ def choose(recipe: Recipe, row: str, cell: str, data: str, budget: str, records:
     for r in records:
         if (r.recipe, r.row, r.cell, data_of(r), r.budget) == (recipe.name, row, cell, data, budget):
             groups.setdefault(canonical([r.settings.explicit(), r.task.fingerprint]), []).append(r)
-    made = [Group(tuple(sorted(g, key=lambda r: r.seed)), is_current(g[0], recipe)) for g in groups.values()]
+    made = [Group(one_per_seed(g), is_current(g[0], recipe)) for g in groups.values()]
     return max(made, key=_rank, default=None)
 
 

@@ -293,6 +293,16 @@ def test_order_of_models_is_by_all_pairs():
     assert "DuRNN < IRNN" not in line, "one seed makes no order"
 
 
+def test_a_seed_that_was_run_again_counts_once_by_its_latest_record():
+    first, other = seeds(0.02, 0.03, row="durnn", **ADDING)
+    again = first.model_copy(update={"run": "f" * 64, "test": 0.01, "finished": "2027-01-01T00:00:00+00:00"})
+    broken_off = again.model_copy(
+        update={"run": "e" * 64, "status": "unfinished", "finished": "2027-01-02T00:00:00+00:00"}
+    )
+    for made in ([first, other, again, broken_off], [broken_off, again, other, first]):
+        assert line_of(block_of(EXPERIMENTS["figure2"], made), "durnn").published.values == [0.01, 0.03]
+
+
 def test_curves_are_drawn_with_provenance_and_without_change(tmp_path):
     made = [*seeds(0.01, 0.02, row="durnn", **ADDING), *seeds(0.1, row="lstm", budget="quick", **ADDING)]
     made.append(make_record(row="irnn", status="diverged", **ADDING))
