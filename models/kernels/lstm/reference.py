@@ -27,13 +27,19 @@ def lstm_scan(
             c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
             h = torch.sigmoid(o) * torch.tanh(c)
         else:
-            now = rates if noise is None else [(noise[t] & bit).ne(0).to(u.dtype) for bit in (1, 2, 4)]
-            d_c, d_h, dropped = now  # type: ignore[misc]
+            d_c, d_h, dropped = factors(noise, rates, t, u)
             c_new = torch.sigmoid(f) * c + (1 - dropped) * torch.sigmoid(i) * torch.tanh(g)
             h_new = torch.sigmoid(o) * torch.tanh(c_new)
             c, h = d_c * c + (1 - d_c) * c_new, d_h * h + (1 - d_h) * h_new
         states.append(h)
     return torch.stack(states), h, c
+
+
+def factors(noise: Tensor | None, rates: Tensor | None, t: int, like: Tensor) -> tuple[Tensor, ...]:
+    """d_c, d_h and 1 − m of a step, each (B, N) or a number."""
+    if noise is not None:
+        return tuple((noise[t] & bit).ne(0).to(like.dtype) for bit in (1, 2, 4))
+    return tuple(like.new_zeros(3) if rates is None else rates)
 
 
 def projected_lstm_scan(

@@ -125,7 +125,7 @@ void normed_lstm_forward(const T* u, const T* W_rec, const T* b, const T* scales
     copy_last(cells, steps, B, N, 0, B, c_last);
 }
 
-// A vector of units is gone through four times: for the gradient of N_c's output, for those of the gates, for what N_x
+// A vector of units is gone through three times: for the gradient of N_c's output, for those of the gates, for what N_x
 // and N_h pass on.
 template <class T>
 void normed_lstm_backward(const T* grad_y, const T* grad_last, const T* grad_c, const T* u, const T* W_rec,

@@ -9,6 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from models.kernels.lstm.reference import factors
+
 EPSILON = 1e-5
 """Beside the variance, as torch's batch normalisation."""
 
@@ -37,7 +39,7 @@ def normed_lstm_scan(
     h, c, states, seen = h0, c0, [], []
     for t, u_t in enumerate(u):
         known = [None] * 3 if given is None else given[t].split(parts, dim=1)  # each (2, 4N) or (2, N)
-        d_c, d_h, dropped = _factors(noise, rates, t, u)
+        d_c, d_h, dropped = factors(noise, rates, t, u)
         x, of_x = _normalised(u_t, known[0])
         v, of_h = _normalised(h @ W_rec.T, known[1])
         i, f, g, o = (scale_x * x + scale_h * v + b).chunk(4, dim=-1)  # each (B, N)
@@ -48,13 +50,6 @@ def normed_lstm_scan(
         states.append(h)
         seen.append(torch.cat([of_x, of_h, of_c], dim=1))
     return torch.stack(states), h, c, torch.stack(seen).detach()
-
-
-def _factors(noise: Tensor | None, rates: Tensor | None, t: int, like: Tensor) -> tuple[Tensor, ...]:
-    """d_c, d_h and 1 − m of a step, each (B, N) or a number."""
-    if noise is not None:
-        return tuple((noise[t] & bit).ne(0).to(like.dtype) for bit in (1, 2, 4))
-    return tuple(like.new_zeros(3) if rates is None else rates)
 
 
 def _normalised(x: Tensor, known: Tensor | None) -> tuple[Tensor, Tensor]:
