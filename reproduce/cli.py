@@ -26,7 +26,7 @@ from reproduce.plan.imports import Import
 from reproduce.plan.recipe import Budget
 from reproduce.plan.runs import ROOT, Run, plan
 from reproduce.report import records
-from reproduce.report.estimates import time_left
+from reproduce.report.estimates import rounded, time_left
 from reproduce.start import INTERRUPTED
 from reproduce.train import checkpoint, lease, provenance
 from reproduce.train.loop import finished_record
@@ -379,12 +379,8 @@ def cost(ahead: list[float | None], budget: str, together: int) -> str:
     said = f"budget {budget}: {len(ahead)} runs to do"
     if known:
         hours = sum(known) / 3600
-        said += f", about {_rounded(hours)} core-hours"
-        said += f", or {_rounded(hours / together)} hours with {together} runs at a time" if together else ""
+        said += f", about {rounded(hours)} core-hours"
+        said += f", or {rounded(hours / together)} hours with {together} runs at a time" if together else ""
     if len(known) < len(ahead):
         said += f"; for {len(ahead) - len(known)} of them no time was ever measured"
     return said
-
-
-def _rounded(hours: float) -> str:
-    return f"{hours:,.0f}" if hours >= 10 else f"{hours:.2g}"

@@ -9,25 +9,33 @@ from typing import Any
 from reproduce.plan.parts import Settings
 from reproduce.report.records import Record
 
+LATEST = 3  # records that an estimate is the median of: older ones were made by slower code
+
 
 def time_left(recipe: str, row: str, settings: Settings, step: int, known: list[Record]) -> float | None:
     """Seconds of one core from an update to the end; None if no record of the row says anything.
 
-    The median over the records of the row whose updates are nearest in work (samples, steps and units squared), each
-    scaled by that work.
+    The median over the latest records of the row whose updates are nearest in work (samples, steps and units squared),
+    each scaled by that work.
     """
-    estimates = []
+    estimates: list[tuple[float, str, float]] = []
     for r in known:
         if (r.recipe, r.row) == (recipe, row) and r.steps_per_second > 0:
             if not (work := _work(r.settings, r.task.length)):
                 continue
             more = _work(settings, r.task.length) / work
-            estimates.append((round(abs(math.log(more)), 6), more / r.steps_per_second))
+            estimates.append((round(abs(math.log(more)), 6), r.finished, more / r.steps_per_second))
     if not estimates:
         return None
-    nearest = min(distance for distance, _ in estimates)
-    each = statistics.median(seconds for distance, seconds in estimates if distance == nearest)
+    nearest = min(distance for distance, _, _ in estimates)
+    by_age = sorted((finished, seconds) for distance, finished, seconds in estimates if distance == nearest)
+    each = statistics.median(seconds for _, seconds in by_age[-LATEST:])
     return (settings.training.updates - step) * each
+
+
+def rounded(hours: float) -> str:
+    """An estimate with as many digits as it deserves."""
+    return f"{hours:,.0f}" if hours >= 10 else f"{hours:.2g}"
 
 
 def memory_needed(recipe: str, row: str, known: list[Record]) -> int:

@@ -6,9 +6,12 @@ from collections import Counter
 
 from reproduce.plan.experiments import EXPERIMENTS, Experiment
 from reproduce.report import tables, verdicts
-from reproduce.report.estimates import time_left
+from reproduce.report.estimates import rounded, time_left
 from reproduce.report.records import Record, Records
-from reproduce.report.selection import Block, blocks
+from reproduce.report.selection import Block, Group, blocks
+
+WANTED = {"paper": 5, "open": 3, "cpu": 3}
+"""Seeds: what a verdict on a printed number needs, and what an order needs."""
 
 
 def overview(found: Records) -> str:
@@ -34,10 +37,10 @@ def overview(found: Records) -> str:
     if missing:
         missing += [
             "",
-            "Hours of one core: the median over the row's records nearest in work, scaled by samples, steps and",
-            "units squared.",
+            "Seeds that a row lacks × hours of one core for each: the median over the row's latest records nearest in",
+            "work, scaled by samples, steps and units squared.",
         ]
-    lines += missing or ["Nothing: every cell has its seeds at the paper's budget."]
+    lines += missing or ["Nothing: every cell has its seeds."]
     lines += ["", "## Provenance", ""]
     lines += [f"- {line}" for line in tables.provenance([block for shown in everything.values() for block in shown])]
     lines += [f"- skipped record: {problem}" for problem in found.problems]
@@ -80,26 +83,49 @@ def _rule() -> list[str]:
 
 
 def missing_lines(experiment: Experiment, shown: list[Block], known: list[Record]) -> list[str]:
-    """Per experiment the rows that are not at the paper's budget, the command that runs them, and its time if known."""
+    """Per budget the command that runs what is missing, its hours, and for each cell the seeds that each row lacks."""
     done = {
-        (line.row, block.cell)
-        for block in shown
-        for line in block.lines
-        if block.budget == "paper" and block.data == "" and line.published and line.published.is_current
-        and all(r.status != "unfinished" for r in line.published.records)
+        (block.budget, block.cell, line.row): _seeds(line.published)
+        for block in shown if block.data == ""
+        for line in block.lines if line.published and line.published.is_current
     }  # fmt: skip
     lines = []
-    for cell in experiment.all_cells:
-        lacking = [row for row in experiment.runnable_rows if (row, cell) not in done]
-        if lacking:
-            each = [f"{row} ({_hours(experiment, row, cell, known)})" for row in lacking]
-            lines.append(f"    - `--cells {cell}`: {', '.join(each)}")
-    command = f"python reproduce/{experiment.name}.py --budget paper --seeds 5"
-    return [f"- {experiment.title}: `{command}`", *lines] if lines else []
+    for budget, wanted in WANTED.items():
+        total, of_cells = 0.0, []
+        for cell in experiment.all_cells:
+            lacking = []
+            for row in experiment.runnable_rows:
+                seeds = wanted - done.get((budget, cell, row), 0)
+                if seeds > 0 and _is_asked_for(experiment, row, cell, budget, done):
+                    hours = _hours(experiment, row, cell, budget, known)
+                    total += seeds * (hours or 0.0)
+                    lacking.append(f"{row} {seeds} × {f'{rounded(hours)} h' if hours else 'time not measured'}")
+            if lacking:
+                of_cells.append(f"    - `--cells {cell}`: {', '.join(lacking)}")
+        if of_cells:
+            command = f"python reproduce/{experiment.name}.py --publish --budget {budget} --seeds {wanted}"
+            lines += [f"- {experiment.title}: `{command}`, {rounded(total)} h", *of_cells]
+    return lines
 
 
-def _hours(experiment: Experiment, row: str, cell: str, known: list[Record]) -> str:
-    """Time of one seed at the paper's budget."""
-    settings, _ = experiment.load_recipe().resolve(row, cell, "paper")
+def _seeds(group: Group) -> int:
+    return sum(r.status != "unfinished" for r in group.records)
+
+
+def _is_asked_for(
+    experiment: Experiment, row: str, cell: str, budget: str, done: dict[tuple[str, str, str], int]
+) -> bool:
+    """Whether a budget is one of its own, and says more than the paper's as far as that was run."""
+    recipe = experiment.load_recipe()
+    if budget == "paper":
+        return True
+    if not recipe.offers(row, cell, budget) or done.get(("paper", cell, row), 0) >= WANTED[budget]:
+        return False
+    return recipe.resolve(row, cell, budget)[0] != recipe.resolve(row, cell, "paper")[0]
+
+
+def _hours(experiment: Experiment, row: str, cell: str, budget: str, known: list[Record]) -> float | None:
+    """Of one seed."""
+    settings, _ = experiment.load_recipe().resolve(row, cell, budget)
     left = time_left(experiment.recipe, row, settings, 0, known)
-    return "time not measured" if left is None else f"about {left / 3600:.2g} h per seed"
+    return None if left is None else left / 3600

@@ -12,7 +12,7 @@ from typing import Any
 from reproduce.plan import paper
 from reproduce.plan.experiments import EXPERIMENTS
 from reproduce.report import cite, claims, tables, theory, verdicts
-from reproduce.report.estimates import time_left
+from reproduce.report.estimates import rounded, time_left
 from reproduce.report.records import Record
 from reproduce.report.selection import Block, Group, Line, number
 from reproduce.report.site import prose
@@ -272,7 +272,7 @@ def _hours(content: Content, entry: Entry) -> str:
         return ""
     settings, _ = recipe.resolve(entry.line.row, entry.block.cell, entry.spot.budget)
     left = time_left(recipe.name, entry.line.row, settings, 0, content.records.good)
-    return "" if left is None else f"about {left / 3600:.2g} hours of one core per seed"
+    return "" if left is None else f"about {rounded(left / 3600)} hours of one core per seed"
 
 
 def _seed(r: Record, content: Content) -> dict[str, Any]:

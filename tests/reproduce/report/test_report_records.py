@@ -156,6 +156,15 @@ def test_reports_go_on_over_records_without_speed_or_length():
     assert estimates.time_left("table1", "durnn-1", settings, 0, [slow, empty, make_record()]) > 0
 
 
+def test_estimates_come_from_the_latest_records():
+    def took(days: int, speed: float) -> records.Record:
+        return make_record(seed=days, finished=f"2026-11-0{days}T00:00:00+00:00", steps_per_second=speed)
+
+    known = [took(4, 20.0), took(1, 1.0), took(2, 1.0), took(3, 10.0), took(5, 40.0)]
+    settings = known[0].settings
+    assert estimates.time_left("table1", "durnn-1", settings, 0, known) == pytest.approx(settings.training.updates / 20)
+
+
 def test_copy_of_a_record_counts_once(tmp_path):
     path = records.write(make_record(), tmp_path)
     (tmp_path / "copy.json").write_bytes(path.read_bytes())

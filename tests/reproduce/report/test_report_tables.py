@@ -366,8 +366,18 @@ def test_overview_tells_what_is_there_and_what_is_missing():
     assert "skipped record: x.json" in text
     missing = text.split("## What is missing")[1].split("- Table II")[0]
     # 228,000 updates of 50 samples at the speed of 10 updates of 32 samples per second
-    assert "lstm (about 9.9 h per seed)" in missing
-    assert "durnn-1 " not in missing.split("`--cells mnist`")[1].splitlines()[0]
+    assert "lstm 5 × 9.9 h" in missing
+    assert all("durnn-1 " not in line for line in missing.splitlines() if "`--cells mnist`" in line)
+    assert "`--cells pmnist`" in missing.split("--budget open")[1]
+    assert "irnn 3 × time not measured" in missing.split("--budget cpu")[1]
+
+
+def test_missing_seeds_are_counted_budget_by_budget():
+    text = overview(Records([*seeds(3.0, 3.1), *seeds(4.0, 4.1, budget="open")], []))
+    paper, opened, cpu = text.split("## What is missing")[1].split("- Table II")[0].split("--budget ")[1:]
+    assert "durnn-1 3 × 33 h" in paper
+    assert "`--cells mnist`: durnn-1 1 × 0.99 h" in opened
+    assert "durnn-1 3 × 0.25 h" in cpu
 
 
 def test_report_names_bad_records_and_goes_on(tmp_path):
