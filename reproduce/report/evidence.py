@@ -86,6 +86,16 @@ class Pool:
                 best = rank, Found(setting, chosen)
         return best[1] if best else None
 
+    def worth_extending(self, recipe_name: str, spots: Sequence[Spot], setting: Setting) -> str:
+        """The largest budget, from that of the setting up, at which one of the spots has enough seeds on its data; that
+        of the setting if there is none."""
+        groups = [self._groups.get((recipe_name, spot), {}) for spot in spots]
+        for budget in reversed(BUDGETS[BUDGETS.index(setting.budget) :]):
+            each = [group.get(replace(setting, budget=budget), []) for group in groups]
+            if any(records and len(_one_task(records)) >= FEWEST_FOR_ORDER for records in each):
+                return budget
+        return setting.budget
+
     def has(self, recipe_name: str, spot: Spot) -> bool:
         return (recipe_name, spot) in self._groups
 
@@ -207,7 +217,7 @@ def wanted(needs: Iterable[Need], prefer: Sequence[str] = ()) -> list[str]:
         elif not need.budget:
             lines.append(f"a recipe for {names}")
         else:
-            made = _command(need, prefer) or f"a table or figure that runs {names}"
+            made = " and ".join(_commands(need, prefer))
             lines.append(f"{made}, {MEASURE}" if need.measured else made)
     return lines
 
@@ -222,11 +232,18 @@ def _joined(needs: Sequence[Need], key: Literal["rows", "cells"]) -> list[Need]:
     return [replace(need, **entries) for need, entries in zip(found, joined, strict=True)]
 
 
-def _command(need: Need, prefer: Sequence[str]) -> str:
-    for name in (*prefer, *(name for name in EXPERIMENTS if name not in prefer)):
-        shown = EXPERIMENTS[name]
-        has_rows, has_cells = {*need.rows} <= {*shown.runnable_rows}, {*need.cells} <= {*shown.all_cells}
-        if shown.recipe == need.recipe and has_rows and has_cells:
-            choice = f"--rows {','.join(need.rows)} --cells {','.join(need.cells)}"
-            return f"`python reproduce/{name}.py {choice} --budget {need.budget} --seeds {need.seeds}`"
-    return ""
+def _commands(need: Need, prefer: Sequence[str]) -> list[str]:
+    """As few as run all of its rows."""
+    names = [*prefer, *(name for name in EXPERIMENTS if name not in prefer)]
+    shown = [EXPERIMENTS[name] for name in names]
+    shown = [each for each in shown if each.recipe == need.recipe and {*need.cells} <= {*each.all_cells}]
+    left, made = need.rows, []
+    while left:
+        best = max(shown, key=lambda each: len({*left} & {*each.runnable_rows}), default=None)
+        covered = [row for row in left if best and row in best.runnable_rows]
+        if not best or not covered:
+            return [*made, f"a table or figure that runs {', '.join(label(need.recipe, row) for row in left)}"]
+        choice = f"--rows {','.join(covered)} --cells {','.join(need.cells)}"
+        made.append(f"`python reproduce/{best.name}.py {choice} --budget {need.budget} --seeds {need.seeds}`")
+        left = tuple(row for row in left if row not in covered)
+    return made

@@ -68,6 +68,21 @@ def test_order_with_too_few_seeds_says_how_many_are_missing():
     assert "--seeds 3" in found.missing[0]
 
 
+def test_seeds_are_asked_for_where_one_side_has_them():
+    known = [
+        *runs("durnn", *GOOD, budget="cpu"),
+        *runs("durnn", 1e-4, budget="quick"),
+        *runs("lstm", 1e-2, budget="quick"),
+    ]
+    assert "--rows durnn,lstm --cells adding-100 --budget cpu --seeds 3" in judged(ORDER, known).missing[0]
+
+
+def test_rows_of_two_figures_need_two_commands():
+    (line,) = judged({"kind": "order", "row": "indrnn-2", "over": ["indrnn-1"]}, runs("indrnn-1", 1e-1)).missing
+    assert "figure2.py --rows indrnn-2 " in line
+    assert "ablations.py --rows indrnn-1 " in line
+
+
 def test_a_decided_part_needs_nothing_more():
     assert judged(ORDER, runs("durnn", *GOOD) + runs("lstm", *BAD)).missing == ()
 
