@@ -153,6 +153,13 @@ class Slot:
         """A vector from U(low, high)."""
         return nn.Parameter(torch.empty(size).uniform_(low, high, generator=self.generator))
 
+    def memories(self, size: int, chrono: int) -> Tensor:
+        """log U(1, chrono − 1): biases of gates that keep, whose memories then last up to ``chrono`` steps (Tallec and
+        Ollivier 2018)."""
+        if isinstance(chrono, bool) or not isinstance(chrono, int) or chrono < 3:
+            raise ValueError(f"chrono={chrono!r} is neither 0 nor a number of steps from 3 up.")
+        return self.uniform(size, 1.0, chrono - 1.0).detach().log()
+
     def needed_length(self, cell: Cell) -> int:
         """``length`` for a cell that cannot do without."""
         if self.length is None:

@@ -18,18 +18,25 @@ class GRUCell(Cell):
 
     Options, with the reason for each default:
 
+    chrono: 0; a number of steps from 3 up spreads the memories over it, b_z = log U(1, chrono − 1) (Tallec and Ollivier
+        2018).
     W_in_init, W_rec_init: "glorot" and "orthogonal" per gate, as our LSTM.
     """
 
     decayed = ("W_in",)
     scans_to_h = True
 
-    def __init__(self, slot: Slot, *, W_in_init: str = "glorot", W_rec_init: str = "orthogonal") -> None:
+    def __init__(
+        self, slot: Slot, *, chrono: int = 0, W_in_init: str = "glorot", W_rec_init: str = "orthogonal"
+    ) -> None:
         N = slot.hidden_size
         super().__init__(slot, projected=3 * N)
         self.W_in = slot.matrix(3 * N, slot.input_size, W_in_init, "W_in_init")
         self.W_rec = slot.matrix(3 * N, N, W_rec_init, "W_rec_init")
         self.b = nn.Parameter(torch.zeros(3 * N))
+        if chrono:
+            with torch.no_grad():
+                self.b[N : 2 * N] = slot.memories(N, chrono)
         self.b_new = nn.Parameter(torch.zeros(N))
 
     def project(self, x: Tensor) -> Tensor:

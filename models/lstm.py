@@ -30,6 +30,8 @@ class LSTMCell(Cell):
     W_in_init: "glorot", as the LSTM behind Table I (Arjovsky et al. 2016).
     W_rec_init: "orthogonal" per gate, as Cooijmans et al. 2017.
     forget_bias: 1, without which 784 steps are not learned.
+    chrono: 0; a number of steps from 3 up spreads the memories over it instead, b_f = log U(1, chrono − 1), b_i = −b_f
+        (Tallec and Ollivier 2018).
     zoneout: probabilities (cell, hidden) of d_c = 1 and d_h = 1 for each unit, step and sample; evaluation puts them in
         the place of d (Krueger et al. 2017).
     recurrent_dropout: probability of m_t = 0 for each unit and sample; evaluation puts 1 − p in the place of m_t
@@ -53,6 +55,7 @@ class LSTMCell(Cell):
         W_in_init: str = "glorot",
         W_rec_init: str = "orthogonal",
         forget_bias: float = 1.0,
+        chrono: int = 0,
         zoneout: Sequence[float] = (0.0, 0.0),
         recurrent_dropout: float = 0.0,
         recurrent_dropout_per: str = "step",
@@ -66,7 +69,8 @@ class LSTMCell(Cell):
         self.W_rec = slot.matrix(4 * N, N, W_rec_init, "W_rec_init")
         self.b = nn.Parameter(torch.zeros(4 * N))
         with torch.no_grad():
-            self.b[N : 2 * N] = forget_bias
+            self.b[N : 2 * N] = slot.memories(N, chrono) if chrono else forget_bias
+            self.b[:N] = -self.b[N : 2 * N] if chrono else 0.0
 
         if not isinstance(zoneout, tuple | list) or len(zoneout) != 2:
             raise ValueError(f"zoneout={zoneout!r} is not a pair (cell, hidden) of probabilities.")

@@ -38,14 +38,12 @@ class MinGRUCell(Cell):
         super().__init__(slot, projected=2 * N)
         if candidate not in CANDIDATES:
             raise ValueError(f"candidate={candidate!r} is not known; allowed are 'linear' and 'positive'.")
-        if isinstance(chrono, bool) or not isinstance(chrono, int) or (chrono < 3 and chrono != 0):
-            raise ValueError(f"chrono={chrono!r} is neither 0 nor a number of steps from 3 up.")
         self.candidate = candidate
         self.W_in = slot.matrix(2 * N, slot.input_size, W_in_init, "W_in_init")
         self.b = nn.Parameter(torch.zeros(2 * N))
         if chrono:
             with torch.no_grad():
-                self.b[:N] = -slot.uniform(N, 1.0, chrono - 1.0).log()
+                self.b[:N] = -slot.memories(N, chrono)
 
     def project(self, x: Tensor) -> Tensor:
         return self.affine(x, self.W_in, self.b)

@@ -126,6 +126,27 @@ def test_a_cell_stands_by_itself():
     assert c.shape == (3, 4)
 
 
+@pytest.mark.parametrize(("name", "keeps"), [("lstm", 1), ("gru", 1), ("mingru", 0)])
+def test_chrono_spreads_the_memories_over_the_length(name, keeps):
+    gates = list(models.build(name, 1, 4000, chrono=100, seed=0).layers[0].b.detach().split(4000))
+    b = gates.pop(keeps)
+    memory = 1 + torch.exp(-b if name == "mingru" else b)  # steps that a state is kept for where x and h are 0
+    assert 2 <= memory.min() < 3
+    assert 98 < memory.max() <= 100
+    assert abs(memory.mean() - 51) < 2
+    if name == "lstm":
+        assert torch.equal(gates.pop(0), -b)
+    assert not any(gate.any() for gate in gates)
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru", "mingru"])
+@pytest.mark.parametrize("chrono", [2, 7.5, True])
+def test_chrono_is_a_number_of_steps(name, chrono):
+    with pytest.raises(ValueError, match=f"chrono={chrono} is neither 0 nor") as error:
+        models.build(name, 1, 4, chrono=chrono)
+    assert "\n" not in str(error.value)
+
+
 def test_noise_that_would_act_on_nothing_is_refused():
     class Voiceless(models.RNN.cell):
         noisy = ("v",)

@@ -66,17 +66,6 @@ def test_the_scan_is_of_the_widest_type():
     assert linear_scan(a, b, h0).dtype == torch.float32
 
 
-def test_chrono_spreads_the_memories_over_the_length():
-    net = models.MinGRU(1, 4000, chrono=100, seed=0)
-    b_z, b_h = net.layers[0].b.chunk(2)
-    memory = 1 + torch.exp(-b_z)  # 1/z at x = 0
-    assert 2 <= memory.min() < 3
-    assert 98 < memory.max() <= 100
-    assert abs(memory.mean() - 51) < 2
-    assert not b_h.any()
-    assert not models.MinGRU(1, 4, seed=0).layers[0].b.any()
-
-
 def test_parameters():
     """A layer has 2 N (M + 1) numbers; three of 256 on pixels with a head of ten classes."""
     net = models.MinGRU(1, 256, 3)
@@ -85,7 +74,7 @@ def test_parameters():
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"candidate": "tanh"}, "candidate='tanh'"), ({"chrono": 2}, "chrono=2"), ({"chrono": 7.5}, "chrono=7.5")],
+    [({"candidate": "tanh"}, "candidate='tanh'")],
 )
 def test_bad_options_get_one_clear_sentence(options, message):
     with pytest.raises(ValueError, match=message) as error:
