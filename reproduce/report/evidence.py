@@ -237,7 +237,7 @@ def _commands(need: Need, prefer: Sequence[str]) -> list[str]:
     names = [*prefer, *(name for name in EXPERIMENTS if name not in prefer)]
     shown = [EXPERIMENTS[name] for name in names]
     shown = [each for each in shown if each.recipe == need.recipe and {*need.cells} <= {*each.all_cells}]
-    left, made = need.rows, []
+    left, made = need.rows, list[str]()
     while left:
         best = max(shown, key=lambda each: len({*left} & {*each.runnable_rows}), default=None)
         covered = [row for row in left if best and row in best.runnable_rows]
