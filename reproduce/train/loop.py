@@ -90,7 +90,8 @@ def finished_record(run: Run, place: Place) -> Record | None:
             continue
         if (found.identity, found.row) != (run.id, run.row) or found.status == "unfinished":
             continue
-        if place.need_weights and found.status == "completed" and weights_of(found, run, place) is None:
+        drawn = place.need_weights and run.seed == 0
+        if drawn and found.status == "completed" and weights_of(found, run, place) is None:
             continue
         return found
     return None

@@ -46,7 +46,7 @@ class Place:
     deadline: float = 0.0  # time.monotonic() at which to save and stop; 0: never
     checkpoint_seconds: float = 30.0
     checkpoint_updates: int = 0  # also every so many updates; 0: by the clock only
-    need_weights: bool = False  # a finished run whose weights are gone is run again
+    need_weights: bool = False  # a finished run of seed 0, which figures draw, is run again if its weights are gone
     origin: Origin | None = None  # None: this process
 
 

@@ -224,6 +224,13 @@ def test_missing_weights_are_trained_again_when_needed(tmp_path):
     assert outcome_of(again) == outcome_of(first)
 
 
+def test_missing_weights_of_a_seed_that_no_figure_draws_are_not_trained_again(tmp_path):
+    run, place = make_run(training={"updates": 20}, seed=1), make_place(tmp_path, need_weights=True)
+    train(run, place)
+    (run.folder(place.runs) / "weights.safetensors").unlink()
+    assert train(run, place).status == "skipped"
+
+
 @pytest.mark.parametrize("bad_step", [1, 5, 16, 17, 23])
 def test_divergence_is_an_outcome_with_its_step(tmp_path, monkeypatch, bad_step):
     run, place = make_run(training={"updates": 60}), make_place(tmp_path)
