@@ -376,7 +376,7 @@ def test_missing_seeds_are_counted_budget_by_budget():
     text = overview(Records([*seeds(3.0, 3.1), *seeds(4.0, 4.1, budget="open")], []))
     paper, opened, cpu = text.split("## What is missing")[1].split("- Table II")[0].split("--budget ")[1:]
     assert "durnn-1 3 × 33 h" in paper
-    assert "`--cells mnist`: durnn-1 1 × 0.99 h" in opened
+    assert "durnn-1 1 × 0.99 h" in opened
     assert "durnn-1 3 × 0.25 h" in cpu
 
 
