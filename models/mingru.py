@@ -26,8 +26,8 @@ class MinGRUCell(Cell):
     """Options, with the reason for each default:
 
     candidate: "positive", the g of the authors' experiments; "linear" is the form of their main text.
-    chrono: 0, b_z starts at 0; a number of steps above 1 spreads the memories over it, b_z = −log U(1, chrono − 1), as
-        Tallec and Ollivier 2018 do for other gates.
+    chrono: 0, b_z starts at 0; a number of steps from 3 up spreads the memories over it, b_z = −log U(1, chrono − 1),
+        as Tallec and Ollivier 2018 do for other gates.
     W_in_init: "glorot", as our GRU.
     """
 
