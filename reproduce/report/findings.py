@@ -123,16 +123,18 @@ class Judge:
         sides = tuple(_side(rule, row, values[row], runs[row]) for row in runs)
         higher = isinstance(rule, Order) and found.of(rule.row, cell)[0].task.higher_is_better
         finite = _finite(rule, cell, values, higher, runs)
-        budget = self.pool.worth_extending(rule.recipe, spots, found.setting)
-        missing = Need(rule.recipe, tuple(runs), tuple(cells), budget, FEWEST_FOR_ORDER)
+        seeds = [len(own) for own in values.values()]
+        if min(seeds) < FEWEST_FOR_ORDER:
+            budget, enough = self.pool.worth_extending(rule.recipe, spots, found.setting), FEWEST_FOR_ORDER
+        else:
+            budget, enough = found.setting.budget, max(FEWEST_WHERE_CLOSE, max(seeds) + 2)
+        missing = Need(rule.recipe, tuple(runs), tuple(cells), budget, enough)
         if finite is None:
             verdict = ClaimVerdict("undecided", "no run gives a number")
             return Finding(says, verdict, str(found.setting), sides, missing)
         together = [v for row in finite for v in finite[row]]
         log_scale = isinstance(rule, Smooth) or orders.should_log(together)
         order = orders.order(finite[rule.row], finite[other], higher, log_scale)
-        if min(order.seeds) >= FEWEST_FOR_ORDER:
-            missing = replace(missing, budget=found.setting.budget, seeds=max(FEWEST_WHERE_CLOSE, max(order.seeds) + 2))
         return Finding(says, ClaimVerdict("undecided"), str(found.setting), sides, missing, order=order)
 
     def _level(self, rule: Level, row: str, cell: str) -> Finding:
