@@ -274,7 +274,8 @@ def make_place(experiment: Experiment, arguments: Arguments, began: float) -> Pl
     return Place(
         runs=runs, records=results / "records", device=arguments.device, backend=arguments.backend,
         threads=threads_of_each(at_a_time(arguments) if arguments.on == "local" else cores()),
-        deadline=began + limit if limit else 0.0, need_weights=experiment.weights, origin=origin,
+        deadline=began + limit if limit else 0.0, origin=origin,
+        need_weights=experiment.weights and not arguments.publish,  # a published run is never made again
     )  # fmt: skip
 
 

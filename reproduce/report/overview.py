@@ -17,6 +17,7 @@ WANTED = {"paper": 5, "open": 3, "cpu": 3}
 def overview(found: Records) -> str:
     """The page; everything in it follows from the records."""
     everything = {name: blocks(experiment, found.good) for name, experiment in EXPERIMENTS.items()}
+    every_block = [block for shown in everything.values() for block in shown]
     lines = [
         "# Results",
         "",
@@ -24,7 +25,7 @@ def overview(found: Records) -> str:
         "project publishes; your own runs go to `runs/`. Rebuild any of it with",
         "`python reproduce/<name>.py --publish --report-only`.",
         "",
-        *summary_lines(found),
+        *summary_lines(found, every_block),
         "",
         "| | rows with runs | verdicts on printed numbers | budgets |",
         "|---|---|---|---|",
@@ -42,18 +43,21 @@ def overview(found: Records) -> str:
         ]
     lines += missing or ["Nothing: every cell has its seeds."]
     lines += ["", "## Provenance", ""]
-    lines += [f"- {line}" for line in tables.provenance([block for shown in everything.values() for block in shown])]
+    lines += [f"- {line}" for line in tables.origins(every_block)]
+    lines += ["- commands: at the end of each page above"]
     lines += [f"- skipped record: {problem}" for problem in found.problems]
     return "\n".join([*lines, ""])
 
 
-def summary_lines(found: Records) -> list[str]:
+def summary_lines(found: Records, shown: list[Block]) -> list[str]:
     budgets = Counter(r.budget for r in found.good)
     counted = ", ".join(f"{count} at the {budget} budget" for budget, count in sorted(budgets.items()))
     lines = [f"{len(found.good)} runs: {counted or 'none yet'}."]
     if any(budget != "paper" for budget in budgets):
         lines.append("A number from a reduced budget neither confirms nor denies the paper's.")
-    standins = sorted({r.task.name for r in found.good if r.task.is_standin})
+    if aside := len({r.run for r in found.good} - {r.run for block in shown for r in block.records}):
+        lines.append(f"{aside} of them stand in no table or figure: a newer recipe, or a newer run, took their place.")
+    standins = sorted({r.task.name.partition("[")[0] for r in found.good if r.task.is_standin})
     if standins:
         lines.append(f"Synthetic stand-ins for data that could not be had: {', '.join(standins)}.")
     return lines

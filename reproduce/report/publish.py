@@ -116,7 +116,7 @@ def _figures(experiment: Experiment, shown: list[Block], place: Place, results: 
         drawn = [[(line, activations.layers_of(line, place)) for line in b.lines] for b in shown if b.cell == cell]
         for line, mine in max(drawn, key=lambda lines: sum(bool(mine) for _, mine in lines), default=[]):
             if not mine:
-                say(console, f"no trained weights of {line.label} on this machine; run without --report-only")
+                say(console, f"no trained weights of {line.label} on this machine; a run of your own would have them")
             layers += mine
     if not layers:
         return []

@@ -202,12 +202,25 @@ def markdown(experiment: Experiment, blocks: list[Block], with_yours: bool = Fal
         lines += ["", table.note]
     if agreed := agreement_lines(blocks):
         lines += ["", "## Yours and the published runs", "", *agreed]
-    lines += ["", "## Provenance", "", *(f"- {line}" for line in provenance(blocks)), ""]
-    return "\n".join(lines)
+    lines += ["", "## Provenance", "", *(f"- {line}" for line in origins(blocks))]
+    if given := commands(blocks):
+        lines += ["- commands:", *(f"    - `{command}`" for command in given)]
+    return "\n".join([*lines, ""])
 
 
 def provenance(blocks: list[Block]) -> list[str]:
     """Which code, machines and commands the numbers come from."""
+    given = commands(blocks)
+    return [*origins(blocks), *([f"commands: {'; '.join(given)}"] if given else [])]
+
+
+def commands(blocks: list[Block]) -> list[str]:
+    """The command lines that made the numbers, each once."""
+    return list(dict.fromkeys(r.command for block in blocks for r in block.records))
+
+
+def origins(blocks: list[Block]) -> list[str]:
+    """Which code, versions and machines the numbers come from."""
     records = list({r.run: r for block in blocks for r in block.records}.values())
     if not records:
         return ["no records"]
@@ -216,7 +229,6 @@ def provenance(blocks: list[Block]) -> list[str]:
         f"commits: {_several(r.commit[:10] + (' (modified)' if r.dirty else '') for r in records)}",
         f"machines: {_several(machine_of(r) for r in records)}",
         f"versions: {_several('python ' + r.versions['python'] + ', torch ' + r.versions['torch'] for r in records)}",
-        f"commands: {_several(r.command for r in records)}",
     ]
 
 

@@ -117,6 +117,11 @@ def test_only_publishing_writes_into_results():
         cli.make_place(EXPERIMENTS["table1"], Arguments(publish=True, budget="smoke"), 0.0)
 
 
+def test_only_an_unpublished_run_is_made_again_for_its_weights():
+    places = [cli.make_place(EXPERIMENTS["figure4"], Arguments(publish=published), 0.0) for published in (False, True)]
+    assert [place.need_weights for place in places] == [True, False]
+
+
 def test_a_command_trains_although_results_are_published(tmp_path, no_data):
     """A published record never counts as the user's run."""
     before = {path: path.read_bytes() for path in (ROOT / "results").rglob("*") if path.is_file()}

@@ -372,6 +372,20 @@ def test_overview_tells_what_is_there_and_what_is_missing():
     assert "irnn 3 × time not measured" in missing.split("--budget cpu")[1]
 
 
+def test_overview_counts_the_runs_that_no_table_shows():
+    first, again = make_record(), make_record(run="b" * 64, finished="2026-01-02T00:00:00+00:00")
+    assert "stand in no table" not in overview(Records([first], []))
+    assert "1 of them stand in no table or figure" in overview(Records([first, again], []))
+
+
+def test_every_command_has_a_line_of_its_own():
+    made = [*seeds(*FIVE), *seeds(3.0, budget="quick", command="python reproduce/table1.py")]
+    text = tables.markdown(TABLE1, blocks(TABLE1, made))
+    assert text.endswith(
+        "- commands:\n    - `python reproduce/table1.py --budget paper`\n    - `python reproduce/table1.py`\n"
+    )
+
+
 def test_missing_seeds_are_counted_budget_by_budget():
     text = overview(Records([*seeds(3.0, 3.1), *seeds(4.0, 4.1, budget="open")], []))
     paper, opened, cpu = text.split("## What is missing")[1].split("- Table II")[0].split("--budget ")[1:]
