@@ -159,7 +159,8 @@ def blocks(
 ) -> list[Block]:
     """Every combination of data, budget and cell for which there are runs; real data and large budgets first.
 
-    budgets: only these. Without any run, one block per cell shows the paper's numbers.
+    budgets: only these. Without any run, one block per cell shows the paper's numbers. The open division lists the rows
+    that have a recipe for it.
     """
     recipe, mine = experiment.load_recipe(), list(yours)
     rows, cells = set(experiment.shown_rows), experiment.all_cells
@@ -195,6 +196,8 @@ def _block(
     agreements: list[tuple[Record, Agreement]] = []
     for row, label in experiment.shown_rows.items():
         ours, mine = (choose(recipe, row, cell, data, budget, records) for records in (published, yours))
+        if not (ours or mine) and row in recipe.rows and not recipe.offers(row, cell, budget):
+            continue
         lines.append(_line(experiment, recipe, row, label, cell, data, budget, ours, mine))
         agreements += [(r, agree(r, published)) for r in (mine.records if mine else ()) if r.test is not None]
     return Block(experiment, cell, recipe.cells[cell].label, budget, data, tuple(lines), tuple(agreements))

@@ -378,6 +378,12 @@ def test_overview_counts_the_runs_that_no_table_shows():
     assert "1 of them stand in no table or figure" in overview(Records([first, again], []))
 
 
+def test_open_division_lists_the_rows_that_have_a_recipe_for_it():
+    found = block_of(TABLE1, seeds(*FIVE, budget="open"), budget="open")
+    assert [line.row for line in found.lines] == ["lstm", "indrnn-6", "durnn-1", "gru"]
+    assert len(block_of(TABLE1, seeds(*FIVE, budget="cpu")).lines) == 14
+
+
 def test_every_command_has_a_line_of_its_own():
     made = [*seeds(*FIVE), *seeds(3.0, budget="quick", command="python reproduce/table1.py")]
     text = tables.markdown(TABLE1, blocks(TABLE1, made))
