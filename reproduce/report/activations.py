@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -98,3 +99,10 @@ def table(layers: list[Layer]) -> str:
             [layer.row, layer.title, layer.values.shape[1], round(layer.active, 4), round(layer.roughness, 5)]
         )
     return out.getvalue()
+
+
+def rows_of(path: Path) -> set[str]:
+    """The rows of a table that was written before; none where there is no file."""
+    if not path.exists():
+        return set()
+    return {line["row"] for line in csv.DictReader(io.StringIO(path.read_text(encoding="utf-8")))}

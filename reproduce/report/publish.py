@@ -118,9 +118,13 @@ def _figures(experiment: Experiment, shown: list[Block], place: Place, results: 
             if not mine:
                 say(console, f"no trained weights of {line.label} on this machine; a run of your own would have them")
             layers += mine
+    path = results / f"{experiment.name}-activations.csv"
+    if not activations.rows_of(path) <= {layer.row for layer in layers}:
+        say(console, f"{experiment.name} shows more rows than there are trained weights of here; it is left as it was")
+        return []
     if not layers:
         return []
-    table = _write(results / f"{experiment.name}-activations.csv", activations.table(layers))
+    table = _write(path, activations.table(layers))
     panels = [(layer.title, layer.values) for layer in layers]
     facts = tables.provenance(shown)
     return [*figures.activations(experiment, panels, results / "figures", facts), table]
