@@ -92,6 +92,14 @@ EXPERIMENTS = {
             ("adding-100",),
         ),
         Experiment(
+            "layer_law",
+            "The law of layers: activations of IndRNNs whose last layer is held to short memory, T = 100",
+            "adding",
+            "activations",
+            ("indrnn-2-second-low", "indrnn-3-third-low"),
+            ("adding-100",),
+        ),
+        Experiment(
             "figure5", "Figure 5: activations of DuRNN, T = 100", "adding", "activations", ("durnn",), ("adding-100",)
         ),
         Experiment(

@@ -71,6 +71,7 @@ SMOKE = {
     "figure4": {},
     "figure5": {},
     "figure6": {"rows": "indrnn-2"},
+    "layer_law": {},
 }
 
 
