@@ -53,10 +53,12 @@ class Speed(_Comparison):
 class Smooth(_Comparison):
     """The curve of ``row`` falls more smoothly: all changes of log10 of the validation metric over its net fall.
 
-    Counted until the curve first comes within a factor of two of its best value, and compared on a log scale.
+    Where a fall ends is a choice, so that ``until`` has several: a level, or 0 for the first value within a factor of
+    two of the best. A verdict needs the same order by all of them, and rests on the one that shows it least.
     """
 
     kind: Literal["smooth"]
+    until: list[float] = Field(min_length=1)
 
 
 class Threshold(_OnRuns):

@@ -5,9 +5,11 @@
 2. Each comparison is made at one budget and on one kind of data: the largest budget at which all that is compared has
    three seeds, else the largest at which it has one, and then it is undecided. Only records of the present recipes
    count; smoke runs never do.
-3. Orders: Welch's test at 5 % on at least three seeds a side, with Holm's correction over all pairs of the claim, on a
-   log scale where values span more than a decade. A run that diverged counts as the worse of a constant answer and the
-   worst value beside it; one that never passes a level, as all its updates.
+3. Orders: Welch's test at 5 % on at least three seeds a side, five where three leave it open, with Holm's correction
+   over all pairs of the claim (a table corrects over the pairs of one task, so a close pair may differ there). Squared
+   errors, updates and smoothness are compared by ratios, all else by differences. A run that diverged counts as the
+   worse of a constant answer and the worst value beside it; one that never passes a level, as all its updates. At a
+   reduced budget nothing is ordered of which one side is at chance or was shown 1.5 times the samples of the other.
 4. Levels (reached, not reached): all of at least three seeds. Less training than the paper's can show that a level is
    reached, not that it never is.
 5. What follows from formulas alone needs no run.

@@ -86,6 +86,10 @@ class Pool:
                 best = rank, Found(setting, chosen)
         return best[1] if best else None
 
+    def next_budget(self, budget: str) -> str:
+        """The next larger one; the largest is its own."""
+        return BUDGETS[min(BUDGETS.index(budget) + 1, len(BUDGETS) - 1)]
+
     def worth_extending(self, recipe_name: str, spots: Sequence[Spot], setting: Setting) -> str:
         """The largest budget, from that of the setting up, at which one of the spots has enough seeds on its data; that
         of the setting if there is none."""
@@ -136,20 +140,29 @@ def updates_until(record: Record, limit: float) -> float:
     return math.inf
 
 
-def unevenness(record: Record) -> float:
+def unevenness(record: Record, until: float) -> float:
     """All changes of log10 of a validation curve over its net fall: 1 for a curve that never turns.
 
-    Counted until it first comes within a factor of two of its best value, so that a curve that is down early is not
-    charged for the noise at its floor. Infinity for a curve that does not fall or ends in a divergence.
+    Counted until it first passes ``until``, or 0: until it first comes within a factor of two of its best value.
+    Infinity for a curve that does not fall so far or ends in a divergence.
     """
     logs = [math.log10(p.valid) for p in record.curve if p.valid is not None and p.valid > 0]
     if record.task.higher_is_better:
         logs = [-value for value in logs]
     if record.status == "diverged" or not logs:
         return math.inf
-    end = next(i for i, value in enumerate(logs) if value <= min(logs) + math.log10(2))
+    sign = -1 if record.task.higher_is_better else 1
+    level = sign * math.log10(until) if until else min(logs) + math.log10(2)
+    end = next((i for i, value in enumerate(logs) if value <= level), 0)
     net = logs[0] - logs[end]
+    if until and logs[0] <= level:  # down before the first evaluation
+        return 1.0
     return math.fsum(abs(b - a) for a, b in pairwise(logs[: end + 1])) / net if net > 0 else math.inf
+
+
+def ending(until: float) -> str:
+    """Until where a fall is counted."""
+    return f"until {until:g}" if until else "until twice the best value"
 
 
 # Names

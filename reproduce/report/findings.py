@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from reproduce.plan import paper, recipe
+from reproduce.plan import recipe
 from reproduce.plan.sentences import (
     Bound,
     Comparison,
@@ -22,18 +21,21 @@ from reproduce.plan.sentences import (
     Threshold,
 )  # fmt: skip
 from reproduce.report import orders, theory
-from reproduce.report.evidence import (
-    Found,
-    Need,
-    Pool,
-    Spot,
-    cell_label,
-    chosen_rows,
-    label,
-    test_value,
-    unevenness,
-    updates_until,
+from reproduce.report.comparisons import (
+    NEVER,
+    Compared,
+    Runs,
+    Side,
+    at_chance,
+    by_seed,
+    compare,
+    ids,
+    not_comparable,
+    readings,
+    relation,
+    test_text,
 )  # fmt: skip
+from reproduce.report.evidence import Need, Pool, Setting, Spot, cell_label, chosen_rows, label, test_value
 from reproduce.report.measurements import Measurement
 from reproduce.report.records import Record
 from reproduce.report.rules import ClaimVerdict, pair_claim, threshold_claim
@@ -41,15 +43,6 @@ from reproduce.report.sizes import parameter_count
 from reproduce.report.verdicts import FEWEST_FOR_ORDER, FEWEST_WHERE_CLOSE
 
 COMPUTED = "computed"
-
-
-@dataclass(frozen=True)
-class Side:
-    """The numbers of one row, one per seed, with the runs (first 12 digits) that they come from."""
-
-    label: str
-    numbers: tuple[str, ...]
-    runs: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -113,29 +106,49 @@ class Judge:
     def _pair(self, rule: Comparison, cell: str, other: str) -> Finding:
         cells = [cell, rule.minus] if isinstance(rule, Order) and rule.minus else [cell]
         place = " minus ".join(cell_label(rule.recipe, c) for c in cells)
-        says = f"{label(rule.recipe, rule.row)} {_relation(rule)} {label(rule.recipe, other)} on {place}"
+        says = f"{label(rule.recipe, rule.row)} {relation(rule)} {label(rule.recipe, other)} on {place}"
         spots = [(row, c) for row in (rule.row, other) for c in cells]
         found = self.pool.find(rule.recipe, spots, rule.data)
         if found is None:
             return self._nothing(says, rule.recipe, spots)
-        runs = {row: _by_seed(found, row, cells) for row in (rule.row, other)}
-        values = {row: [_value(rule, group) for group in runs[row]] for row in runs}
-        sides = tuple(_side(rule, row, values[row], runs[row]) for row in runs)
-        higher = isinstance(rule, Order) and found.of(rule.row, cell)[0].task.higher_is_better
-        finite = _finite(rule, cell, values, higher, runs)
-        seeds = [len(own) for own in values.values()]
-        if min(seeds) < FEWEST_FOR_ORDER:
-            budget, enough = self.pool.worth_extending(rule.recipe, spots, found.setting), FEWEST_FOR_ORDER
-        else:
-            budget, enough = found.setting.budget, max(FEWEST_WHERE_CLOSE, max(seeds) + 2)
-        missing = Need(rule.recipe, tuple(runs), tuple(cells), budget, enough)
-        if finite is None:
-            verdict = ClaimVerdict("undecided", "no run gives a number")
-            return Finding(says, verdict, str(found.setting), sides, missing)
-        together = [v for row in finite for v in finite[row]]
-        log_scale = isinstance(rule, Smooth) or orders.should_log(together)
-        order = orders.order(finite[rule.row], finite[other], higher, log_scale)
-        return Finding(says, ClaimVerdict("undecided"), str(found.setting), sides, missing, order=order)
+        runs = {row: by_seed(found, row, cells) for row in (rule.row, other)}
+        higher = found.of(rule.row, cell)[0].task.higher_is_better
+        compared = [compare(reading, cell, runs, higher) for reading in readings(rule)]
+        sides = tuple(side for each in compared for side in each.sides)
+        missing = self._pair_needs(rule, runs, cells, found.setting, compared[0])
+        where = str(found.setting)
+        if isinstance(rule, Order) and (why := not_comparable(found)):
+            budget = self.pool.next_budget(found.setting.budget)
+            need = Need(rule.recipe, tuple(runs), tuple(cells), budget, FEWEST_FOR_ORDER)
+            return Finding(says, ClaimVerdict("undecided", why), where, sides, need)
+        if any(each.order is None for each in compared):
+            return Finding(says, ClaimVerdict("undecided", "no run gives a number"), where, sides, missing)
+        if len({each.order.ahead for each in compared if each.order}) > 1:
+            verdict = ClaimVerdict("undecided", "the order turns with where the descent is taken to end")
+            return Finding(says, verdict, where, sides, Need(other="a word of the paper on where a descent ends"))
+        weakest = max(compared, key=lambda each: each.order.p_value or 0.0 if each.order else 0.0)
+        return Finding(says, ClaimVerdict("undecided"), where, weakest.sides, missing, order=weakest.order)
+
+    def _pair_needs(
+        self, rule: Comparison, runs: Runs, cells: Sequence[str], setting: Setting, compared: Compared
+    ) -> Need:
+        """Three seeds, five where the order is close; from there on adding seeds until a test succeeds is no test."""
+        fewest = min(map(len, runs.values()))
+        need = Need(rule.recipe, tuple(runs), tuple(cells), setting.budget, FEWEST_WHERE_CLOSE)
+        if any({*side.numbers} == {NEVER} for side in compared.sides):  # at this budget there is nothing to count
+            return replace(need, budget=self.pool.next_budget(setting.budget), seeds=FEWEST_FOR_ORDER)
+        if fewest < FEWEST_FOR_ORDER:
+            spots = [(row, cell) for row in runs for cell in cells]
+            budget = self.pool.worth_extending(rule.recipe, spots, setting)
+            return replace(need, budget=budget, seeds=FEWEST_FOR_ORDER)
+        if fewest < FEWEST_WHERE_CLOSE or compared.order is None:
+            return need
+        a, b = compared.values.values()
+        seeds = orders.seeds_to_separate(a, b, compared.order.log_scale)
+        many = f"about {seeds} seeds a side" if seeds else f"more than {orders.MOST} seeds a side"
+        place = " minus ".join(cell_label(rule.recipe, c) for c in cells)
+        pair = " and ".join(label(rule.recipe, row) for row in runs)
+        return Need(other=f"{many}, if means and spreads stay as they are, for {pair} on {place} [{setting}]")
 
     def _level(self, rule: Level, row: str, cell: str) -> Finding:
         reaches = isinstance(rule, Threshold)
@@ -149,7 +162,7 @@ class Judge:
         verdict = threshold_claim([test_value(r) for r in records], rule.limit, below)
         if found.setting.budget != "paper" and verdict.word == ("contradicted" if reaches else "supported"):
             verdict = ClaimVerdict("undecided", f"{verdict.reason}, but with less training than the paper's")
-        side = Side(name, tuple(_test_text(test_value(r), r) for r in records), _ids(records))
+        side = Side(name, tuple(test_text(test_value(r), r) for r in records), ids(records))
         missing = Need(rule.recipe, (row,), (cell,), "paper", max(FEWEST_FOR_ORDER, len(records)))
         return Finding(says, verdict, str(found.setting), (side,), missing)
 
@@ -169,15 +182,20 @@ class Judge:
 
         spots = list(dict.fromkeys((row, cell) for row, _ in wanted))
         found = self.pool.find(rule.recipe, spots, rule.data, is_measured)
-        seeds = max(FEWEST_FOR_ORDER, *(len(found.of(*spot)) + 2 for spot in spots)) if found else FEWEST_FOR_ORDER
-        budget = found.setting.budget if found else "paper"
-        missing = Need(rule.recipe, tuple(row for row, _ in spots), (cell,), budget, seeds, measured=True)
+        rows, budget = tuple(row for row, _ in spots), found.setting.budget if found else "paper"
+        few = found is None or min(len(found.of(*spot)) for spot in spots) < FEWEST_FOR_ORDER
+        missing = Need(
+            rule.recipe, rows, (cell,), budget, FEWEST_FOR_ORDER if few else FEWEST_WHERE_CLOSE, measured=True
+        )
         if found is None:
             verdict = ClaimVerdict("undecided", "nothing was measured on trained weights")
             return Finding(says, verdict, missing=missing)
+        if why := at_chance(found):
+            need = replace(missing, budget=self.pool.next_budget(budget), seeds=FEWEST_FOR_ORDER)
+            return Finding(says, ClaimVerdict("undecided", why), str(found.setting), missing=need)
         values = [[self._measured[r.run][value] for r in found.of(row, cell)] for row, value in wanted]
         sides = tuple(
-            Side(name, tuple(f"{v:.3g}" for v in own), _ids(found.of(row, cell)))
+            Side(name, tuple(f"{v:.3g}" for v in own), ids(found.of(row, cell)))
             for name, own, (row, _) in zip(names, values, wanted, strict=True)
         )
         if isinstance(rule.limit, str):
@@ -219,69 +237,6 @@ def spots(rule: Rule) -> set[tuple[str, Spot]]:
         case Bound() | Open():
             return set()
     return {(rule.recipe, spot) for spot in named}
-
-
-def _relation(rule: Comparison) -> str:
-    if isinstance(rule, Speed):
-        return f"passes {rule.until:g} sooner than"
-    return "descends more smoothly than" if isinstance(rule, Smooth) else "is better than"
-
-
-def _by_seed(found: Found, row: str, cells: Sequence[str]) -> list[tuple[Record, ...]]:
-    """The records of a row, one tuple over the cells for each seed that all cells have."""
-    by_cell = [{r.seed: r for r in found.of(row, cell)} for cell in cells]
-    shared = sorted(set.intersection(*({*seeds} for seeds in by_cell)))
-    return [tuple(seeds[seed] for seeds in by_cell) for seed in shared]
-
-
-def _value(rule: Comparison, records: Sequence[Record]) -> float:
-    """The number of one seed; infinite where a run gives none."""
-    if isinstance(rule, Speed):
-        return updates_until(records[0], rule.until)
-    if isinstance(rule, Smooth):
-        return unevenness(records[0])
-    values = [test_value(r) for r in records]
-    if any(math.isinf(v) for v in values):
-        return next(v for v in values if math.isinf(v))
-    return values[0] - sum(values[1:])
-
-
-def _side(rule: Comparison, row: str, values: Sequence[float], runs: Sequence[tuple[Record, ...]]) -> Side:
-    numbers = tuple(_text(rule, value, records[0]) for value, records in zip(values, runs, strict=True))
-    return Side(label(rule.recipe, row), numbers, tuple(r.run[:12] for records in runs for r in records))
-
-
-def _finite(
-    rule: Comparison, cell: str, values: dict[str, list[float]], higher: bool, runs: dict[str, list[tuple[Record, ...]]]
-) -> dict[str, list[float]] | None:
-    """A run without a number counts as the worst: of all updates, or of a constant answer and the values beside it."""
-    known = [v for own in values.values() for v in own if math.isfinite(v)]
-    if isinstance(rule, Speed):
-        known = [float(group[0].steps_planned) for own in runs.values() for group in own]
-    elif isinstance(rule, Order) and not rule.minus and (chance := paper.load().chance.get(cell)):
-        known = [*known, chance.value]
-    if not known:
-        return None
-    worst = min(known) if higher else max(known)
-    return {row: [v if math.isfinite(v) else worst for v in own] for row, own in values.items()}
-
-
-def _text(rule: Comparison, value: float, record: Record) -> str:
-    if isinstance(rule, Order):
-        return _test_text(value, record)
-    if isinstance(rule, Speed):
-        return f"{value:,.0f}" if math.isfinite(value) else "never"
-    return f"{value:.2f}" if math.isfinite(value) else "no descent"
-
-
-def _test_text(value: float, record: Record) -> str:
-    if math.isinf(value):
-        return "diverged"
-    return f"{value:.2e}" if record.task.metric == "mse" else f"{value:.4g}"
-
-
-def _ids(records: Sequence[Record]) -> tuple[str, ...]:
-    return tuple(r.run[:12] for r in records)
 
 
 def _parameters(rule: Parameters, cell: str) -> Finding:

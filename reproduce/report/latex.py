@@ -32,9 +32,10 @@ def _table(experiment: Experiment, block: Block, number: int, with_yours: bool) 
     rows = [" & ".join(map(escape, cells(block, line, names, notes))) + r" \\" for line in block.lines]
     caption = " ".join([f"{experiment.title}: {heading(block)}.", *facts(block), *explanations([block])])
     shape = "".join("l" if name in ("model", "verdict") else "r" for name in names)
+    label = f"tab:durnn-{experiment.name.replace('_', '-')}-{number}"
     lines = [
         r"\begin{table}", r"\centering\footnotesize", rf"\caption{{{escape(caption)}}}",
-        rf"\label{{tab:durnn-{experiment.name}-{number}}}", rf"\begin{{tabular}}{{{shape}}}", r"\toprule",
+        rf"\label{{{label}}}", rf"\begin{{tabular}}{{{shape}}}", r"\toprule",
         " & ".join(map(escape, names)) + r" \\", r"\midrule", *rows, r"\bottomrule", r"\end{tabular}",
     ]  # fmt: skip
     lines += [rf"\par\raggedright {escape(text)}" for text in notes.lines()]

@@ -17,12 +17,14 @@ from reproduce.report.verdicts import (
     FEWEST_WHERE_CLOSE,
     Array,
     Interval,
+    Summary,
     around,
     quantile,
     summarise,
 )
 
 RESAMPLES = 4000
+MOST = 100  # seeds, beyond which nobody will run a pair
 LONG = 8  # models, more than which are not listed where none of them is set off from the others
 
 OrderWord = Literal["better", "worse", "not separated", "too few seeds"]
@@ -63,9 +65,9 @@ class Order:
         return a, b
 
 
-def should_log(values: Sequence[float]) -> bool:
-    """Whether values are compared on a log scale: all positive, and the largest more than 10 times the smallest."""
-    return bool(values) and min(values) > 0 and max(values) > 10 * min(values)
+def is_on_log_scale(metric: str) -> bool:
+    """Squared errors lie decades apart and are compared by ratios; percentages and bits by differences, everywhere."""
+    return metric == "mse"
 
 
 def order(a_values: Sequence[float], b_values: Sequence[float], higher_is_better: bool, log_scale: bool) -> Order:
@@ -80,7 +82,7 @@ def order(a_values: Sequence[float], b_values: Sequence[float], higher_is_better
     a, b = (_scaled(values, log_scale) for values in (a_values, b_values))
     if min(seeds) < FEWEST_FOR_ORDER:
         return Order(seeds, log_scale)
-    difference, half, p_value = _welch(a, b)
+    difference, half, p_value = _welch(*map(_summary, (a, b)))
     low, high = around(difference, half)
     sign = 1 if higher_is_better else -1
     wins = np.sign(sign * (np.asarray(a_values, float)[:, None] - np.asarray(b_values, float)[None, :])) / 2 + 0.5
@@ -103,11 +105,25 @@ def _scaled(values: Sequence[float], log_scale: bool) -> list[float]:
     return [math.log(v) for v in values] if log_scale else list(values)
 
 
-def _welch(a: Sequence[float], b: Sequence[float]) -> tuple[float, float, float]:
+def seeds_to_separate(a_values: Sequence[float], b_values: Sequence[float], log_scale: bool) -> int | None:
+    """The smallest number of seeds a side, above those there are, with which Welch's test would tell the two apart if
+    means and deviations stayed as they are; None if no number up to ``MOST`` would.
+    """
+    sides = [_summary(_scaled(values, log_scale)) for values in (a_values, b_values)]
+    for n in range(max(side.n for side in sides) + 1, MOST + 1):
+        if _welch(*(replace(side, n=n) for side in sides))[2] <= ALPHA:
+            return n
+    return None
+
+
+def _summary(values: Sequence[float]) -> Summary:
+    found = summarise(values)
+    assert found is not None
+    return found
+
+
+def _welch(first: Summary, second: Summary) -> tuple[float, float, float]:
     """Difference of the means, half-width of its 95 % interval, two-sided p; p is 0 or 1 where neither side spreads."""
-    first, second = summarise(a), summarise(b)
-    assert first is not None
-    assert second is not None
     assert first.deviation is not None
     assert second.deviation is not None
     difference = first.mean - second.mean
@@ -181,13 +197,8 @@ class Pairs:
         return all(self.orders[a, b].word == "better" for a in self.ranked[:place] for b in self.ranked[place:])
 
 
-def all_pairs(groups: Mapping[str, Sequence[float]], higher_is_better: bool, log_scale: bool | None = None) -> Pairs:
-    """``order`` for every pair, with Holm's correction over all pairs that have enough seeds.
-
-    All pairs share one scale: unless it is stated, logarithmic if ``should_log`` of all values together.
-    """
-    if log_scale is None:
-        log_scale = should_log([v for values in groups.values() for v in values])
+def all_pairs(groups: Mapping[str, Sequence[float]], higher_is_better: bool, log_scale: bool = False) -> Pairs:
+    """``order`` for every pair, with Holm's correction over all pairs that have enough seeds."""
 
     def place(name: str) -> tuple[bool, float]:
         summary = summarise(_scaled(groups[name], log_scale))

@@ -20,6 +20,7 @@ from reproduce.report.records import Record, is_current, one_per_seed
 from reproduce.report.verdicts import Agreement, Obstacle, Summary, Verdict
 
 LAST = 10  # evaluations at the end of a curve whose mean is given
+ABOUT_EQUAL = 1.5  # by what factor trainings of a reduced budget may differ in samples and still be compared
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,13 @@ class Group:
         ends = [[p.valid for p in r.curve[-last:] if p.valid is not None] for r in self.records]
         means = [statistics.fmean(end) for end in ends if end]
         return statistics.fmean(means) if means else None
+
+    @property
+    def samples_seen(self) -> int:
+        """How many the training shows; characters, where the samples are pieces of one text."""
+        r = self.first
+        pieces = r.steps_planned * r.settings.training.batch_size
+        return pieces * r.task.length if r.task.metric == "bits_per_character" else pieces
 
     @property
     def chance(self) -> float | None:
@@ -84,10 +92,17 @@ class Group:
 
 
 def _is_no_better(value: float, chance: float, r: Record) -> bool:
-    samples = r.task.samples.get("test")
+    """Up to twice the sampling error of the constant answer on the samples that were scored.
+
+    On the adding problem its squared error has a deviation of √(1/15 − 1/36) = 1.18 times its mean; for bits per
+    character, whose samples hang together, 2 % stand for it.
+    """
+    samples = min(r.task.samples.get("test") or 0, r.settings.evaluation.test_samples or math.inf)
     slack = 0.02 * abs(chance)
     if r.task.metric in ("error_percent", "accuracy_percent") and samples:
-        slack = 2 * verdicts.sampling_error(chance, samples)
+        slack = 2 * verdicts.sampling_error(chance, int(samples))
+    elif r.task.metric == "mse" and samples:
+        slack = 2 * 1.18 * chance / math.sqrt(samples)
     return value <= chance + slack if r.task.higher_is_better else value >= chance - slack
 
 
@@ -145,13 +160,20 @@ class Block:
     def metric(self) -> str:
         return self.records[0].task.metric if self.records else ""
 
+    @property
+    def samples_seen(self) -> dict[str, int]:
+        """What the trainings of a reduced budget show, by label, where that differs too much to compare rows by it."""
+        groups = {line.label: line.group for line in self.lines if self.budget in ("quick", "cpu")}
+        seen = {label: group.samples_seen for label, group in groups.items() if group}
+        return seen if seen and max(seen.values()) > ABOUT_EQUAL * min(seen.values()) else {}
+
     def order(self, whose: str = "published") -> orders.Pairs | None:
         """Which rows beat which, by all pairs of those that have runs; None for fewer than two."""
         groups = {line.label: getattr(line, whose).values for line in self.lines if getattr(line, whose)}
         groups = {label: values for label, values in groups.items() if values}
         if len(groups) < 2:
             return None
-        return orders.all_pairs(groups, self.records[0].task.higher_is_better)
+        return orders.all_pairs(groups, self.records[0].task.higher_is_better, orders.is_on_log_scale(self.metric))
 
 
 def blocks(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -60,6 +61,12 @@ def facts(block: Block) -> list[str]:
         )
     elif block.data:
         found.append(f"Only a part of the data, {block.data}: these numbers do not compare with the paper's.")
+    if seen := block.samples_seen:
+        usual = Counter(seen.values()).most_common(1)[0][0]
+        rows = {n: [label for label, own in seen.items() if own == n] for n in sorted({*seen.values()} - {usual})}
+        apart = "; ".join(f"{n:,} by {', '.join(names)}" for n, names in rows.items())
+        unit = "characters" if block.metric == "bits_per_character" else "samples"
+        found.append(f"Not trained for equally long: {apart}; {usual:,} {unit} by the others.")
     return found
 
 
@@ -140,7 +147,8 @@ def order_line(block: Block, whose: str = "published") -> str:
     pairs = block.order(whose)
     if pairs is None or all(order.p_value is None for order in pairs.orders.values()):
         return ""
-    return f"{block.label}, {block.budget} budget: {pairs.line}"
+    alike = ", rows trained for unequally long" if block.samples_seen else ""
+    return f"{block.label}, {block.budget} budget{alike}: {pairs.line}"
 
 
 def agreement_lines(blocks: list[Block]) -> list[str]:

@@ -10,8 +10,8 @@ from suite.files import sha256
 
 
 def slug(text: str) -> str:
-    """A name for a file that only one text has: letters, digits, hyphens, and a digest where those lose anything."""
-    plain = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    """A name for a file that only one text has: letters, digits, hyphens and underscores, and a digest where those lose anything."""
+    plain = re.sub(r"[^a-z0-9_]+", "-", text.lower()).strip("-")
     return plain if text in (plain, plain.replace("-", " ")) else f"{plain}-{sha256(text)[:8]}".lstrip("-")
 
 

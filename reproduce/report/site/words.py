@@ -14,7 +14,7 @@ from reproduce.plan.sentences import (
     Speed,
     Threshold,
 )  # fmt: skip
-from reproduce.report.evidence import cell_label, chosen_rows, label
+from reproduce.report.evidence import cell_label, chosen_rows, ending, label
 
 
 def rule_in_words(rule: Rule) -> str:
@@ -30,7 +30,7 @@ def rule_in_words(rule: Rule) -> str:
         case Smooth():
             return (
                 f"The curve of {label(rule.recipe, rule.row)} is smoother than that of {_others(rule)}: all changes of "
-                "log10 of the validation metric, over its net fall."
+                f"log10 of the validation metric, over its net fall, {_listed([ending(u) for u in rule.until])} alike."
             )
         case Threshold():
             return f"Every run of {_rows(rule)} ends with a test metric better than {rule.limit:g}."

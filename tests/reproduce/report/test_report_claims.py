@@ -103,6 +103,37 @@ def test_budgets_are_never_mixed():
     assert judged(ORDER, paper_durnn + cpu_lstm).findings[0].verdict.reason == "no budget and data that all share"
 
 
+def test_a_row_at_chance_is_ordered_at_the_papers_budget_only():
+    learned, chance = (1e-4, 2e-4, 1.5e-4), (0.166, 0.168, 0.167)
+    for own, other in ((learned, chance), (chance, learned)):
+        reduced = runs("durnn", *own, budget="cpu") + runs("lstm", *other, budget="cpu")
+        found = judged(ORDER, reduced)
+        assert found.verdict.word == "undecided"
+        assert "at chance on T = 100" in found.findings[0].verdict.reason
+        assert "--budget paper" in found.missing[0]
+    assert word(ORDER, runs("durnn", *learned) + runs("lstm", *chance)) == "supported"
+
+
+def test_rows_that_were_not_trained_alike_are_not_ordered_at_a_reduced_budget():
+    def mnist(row, budget, *values):
+        return [make_record(test=v, seed=s, row=row, budget=budget) for s, v in enumerate(values)]
+
+    rule = {"kind": "order", "recipe": "table1", "cells": ["mnist"], "row": "durnn-3", "over": ["indrnn-6"]}
+    quick = mnist("durnn-3", "quick", 20, 21, 22) + mnist("indrnn-6", "quick", 30, 31, 32)
+    found = judged(rule, quick)
+    assert (found.verdict.word, found.findings[0].verdict.reason) == (
+        "undecided", "trained on 3,200 and on 5,120 samples"
+    )  # fmt: skip
+    assert "--budget cpu" in found.missing[0]
+    assert word(rule, mnist("durnn-3", "cpu", 20, 21, 22) + mnist("indrnn-6", "cpu", 30, 31, 32)) == "supported"
+
+
+def test_an_open_order_of_five_seeds_asks_for_no_more_of_the_same():
+    close = runs("durnn", 1e-4, 2e-4, 3e-4, 4e-4, 5e-4), runs("lstm", 1.5e-4, 2e-4, 3.5e-4, 4e-4, 6e-4)
+    assert "seeds a side, if means and spreads stay as they are" in judged(ORDER, [*close[0], *close[1]]).missing[0]
+    assert "--seeds 5" in judged(ORDER, [*close[0], *close[1][:3]]).missing[0]
+
+
 def test_the_largest_budget_with_enough_seeds_decides():
     enough = runs("durnn", *GOOD, budget="cpu") + runs("lstm", *BAD, budget="cpu")
     few = runs("durnn", 1.0) + runs("lstm", 1e-9)
@@ -202,7 +233,7 @@ def test_speed():
 
 
 def test_smooth():
-    rule = {"kind": "smooth", "row": "durnn", "over": ["lstm"]}
+    rule = {"kind": "smooth", "row": "durnn", "over": ["lstm"], "until": [0]}
     even = [[(i, 10.0 ** -(i / (10 + seed))) for i in range(30)] for seed in range(3)]
     uneven = [[(i, 10.0 ** -(i / 10) * (5 + seed if i % 2 else 1)) for i in range(30)] for seed in range(3)]
     assert word(rule, runs("durnn", *GOOD, curve=even) + runs("lstm", *GOOD, curve=uneven)) == "supported"
@@ -210,12 +241,32 @@ def test_smooth():
     assert word(rule, runs("durnn", *GOOD, curve=even) + runs("lstm", *GOOD, curve=even)) == "undecided"
 
 
+def test_smooth_needs_the_same_order_wherever_the_descent_ends():
+    rule = {"kind": "smooth", "row": "durnn", "over": ["lstm"], "until": [0.01, 0]}
+    early = [[(1, 1.0), (2, 0.009), (3, 0.02 + seed / 1000), (4, 1e-3)] for seed in range(3)]  # turns after 0.01
+    late = [[(1, 1.0), (2, 1.2 + seed / 100), (3, 0.009), (4, 1e-3)] for seed in range(3)]  # turns before it
+    found = judged(rule, runs("durnn", *GOOD, curve=early) + runs("lstm", *GOOD, curve=late))
+    assert found.verdict.word == "undecided"
+    assert "turns with where the descent is taken to end" in found.findings[0].verdict.reason
+    assert [side.label for side in found.findings[0].sides[::2]] == [
+        "DuRNN until 0.01",
+        "DuRNN until twice the best value",
+    ]
+    straight = [[(1, 1.0 + seed / 100), (2, 0.009), (3, 1e-3)] for seed in range(3)]
+    uneven = [[*curve[:2], (2.5, 2.0 + seed / 10), *curve[2:]] for seed, curve in enumerate(late)]
+    uneven = [[(i, value) for i, (_, value) in enumerate(curve)] for curve in uneven]
+    assert word(rule, runs("durnn", *GOOD, curve=straight) + runs("lstm", *GOOD, curve=uneven)) == "supported"
+
+
 def test_noise_at_the_floor_is_not_charged():
     (down,) = runs("durnn", 1e-4, curve=[[(1, 1.0), (2, 0.1), (3, 0.01)]])
     (noisy,) = runs("durnn", 1e-4, curve=[[(1, 1.0), (2, 0.1), (3, 0.01), (4, 0.05), (5, 0.0099), (6, 0.04)]])
-    assert evidence.unevenness(down) == evidence.unevenness(noisy) == pytest.approx(1.0)
+    assert evidence.unevenness(down, 0) == evidence.unevenness(noisy, 0) == pytest.approx(1.0)
+    assert evidence.unevenness(noisy, 0.2) == pytest.approx(1.0)
+    assert evidence.unevenness(noisy, 2.0) == 1.0  # down before the first evaluation
+    assert evidence.unevenness(noisy, 0.001) == float("inf")
     (rising,) = runs("durnn", 1.0, curve=[[(1, 0.1), (2, 0.2)]])
-    assert evidence.unevenness(rising) == float("inf")
+    assert evidence.unevenness(rising, 0) == float("inf")
 
 
 # Levels
@@ -295,6 +346,14 @@ def test_measured_against_another_row():
         values = measured(records[0], x=own) + measured(records[1], y=other)
         assert word(rule, records[0] + records[1], values) == expected
     assert word(rule, records[0] + records[1], measured(records[0], x=high)) == "undecided"
+
+
+def test_what_an_untrained_network_shows_is_not_measured():
+    rule = {"kind": "measured", "row": "durnn", "value": "x", "above": 0.5}
+    records = runs("durnn", 0.166, 0.168, 0.167, budget="cpu")
+    found = judged(rule, records, measured(records, x=(0.6, 0.7, 0.8)))
+    assert (found.verdict.word, found.verdict.reason) == ("undecided", "DuRNN is at chance on T = 100")
+    assert "--budget paper" in found.missing[0]
 
 
 def test_measurements_of_other_weights_are_not_believed():

@@ -23,7 +23,9 @@ def draw(tmp_path, monkeypatch):
 
     def run(*rows):
         def layers_of(line, place):
-            return [activations.Layer(line.row, f"{line.label}: layer 1", np.ones((100, 4)))] if line.row in rows else []
+            return (
+                [activations.Layer(line.row, f"{line.label}: layer 1", np.ones((100, 4)))] if line.row in rows else []
+            )
 
         monkeypatch.setattr(activations, "layers_of", layers_of)
         text = io.StringIO()

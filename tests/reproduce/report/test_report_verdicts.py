@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 
 from reproduce.report import error_rates, verdicts
-from reproduce.report.error_rates import simulate
-from reproduce.report.orders import Order, all_pairs, holm, order, should_log
+from reproduce.report.error_rates import simulate, simulate_order
+from reproduce.report.orders import MOST, Order, all_pairs, holm, is_on_log_scale, order, seeds_to_separate
 from reproduce.report.rules import every, order_claim, threshold_claim
 from reproduce.report.verdicts import (
     Obstacle,
@@ -329,18 +329,15 @@ def test_order_turns_with_the_sides_and_with_the_metric():
 
 def test_errors_over_decades_are_separated_on_a_log_scale_only():
     a, b = [1e-5, 1e-4, 3e-4], [1e-2, 0.1, 0.5]
-    assert should_log(a + b)
     assert order(a, b, False, False).word == "not separated"
     assert order(a, b, False, True).word == "better"
-    assert all_pairs({"a": a, "b": b}, False).line == "a < b"
-    assert all_pairs({"a": a, "b": b}, False, log_scale=False).line == "a ? b"
+    assert all_pairs({"a": a, "b": b}, False, log_scale=True).line == "a < b"
+    assert all_pairs({"a": a, "b": b}, False).line == "a ? b"
 
 
-def test_log_scale_is_for_positive_values_over_more_than_a_factor_of_ten():
-    assert should_log([0.1, 1.01])
-    assert not should_log([0.1, 1.0])
-    assert not should_log([0.0, 1.0])
-    assert not should_log([])
+def test_the_log_scale_is_for_squared_errors_above_zero():
+    scales = {metric: is_on_log_scale(metric) for metric in ("mse", "error_percent", "bits_per_character")}
+    assert scales == {"mse": True, "error_percent": False, "bits_per_character": False}
     with pytest.raises(ValueError, match="above 0"):
         order([0.0, 1.0, 2.0], [1.0, 2.0, 3.0], False, True)
 
@@ -381,6 +378,16 @@ def test_fewer_than_three_seeds_are_too_few_and_say_how_many_are_missing():
     assert order([1.0, 1.1, 1.2], [2.0, 2.1, 2.2], False, False).missing == (0, 0)
 
 
+def test_seeds_to_separate_is_where_the_test_first_succeeds():
+    a, b = spread(1.0, 0.5, 5), spread(1.4, 0.5, 5)
+    n = seeds_to_separate(a, b, False)
+    assert order(a, b, False, False).word == "not separated"
+    assert stats.ttest_ind_from_stats(1.0, 0.5, n, 1.4, 0.5, n, equal_var=False).pvalue <= 0.05
+    assert stats.ttest_ind_from_stats(1.0, 0.5, n - 1, 1.4, 0.5, n - 1, equal_var=False).pvalue > 0.05
+    assert seeds_to_separate(a, a, False) is None
+    assert seeds_to_separate([10.0**v for v in a], [10.0**v for v in b], True) == n < MOST
+
+
 def test_holm_by_hand():
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([0.6, 0.9]) == [1.0, 1.0]
@@ -406,7 +413,7 @@ def test_line_shows_a_sign_only_where_all_before_beat_all_after():
     chain = {"a": spread(1, 0.1, 5), "b": spread(1.1, 0.1, 5), "c": spread(1.25, 0.1, 5), "d": spread(9, 0.1, 5)}
     assert all_pairs(chain, False).line == "a ? b ? c < d; a < c"
     wide = {"a": spread(1, 0.05, 4), "b": spread(1.5, 0.05, 4), "c": spread(2, 3, 4)}  # neighbours are not enough
-    assert all_pairs(wide, False, log_scale=False).line == "a ? b ? c; a < b"
+    assert all_pairs(wide, False).line == "a ? b ? c; a < b"
 
 
 def test_models_with_too_few_seeds_spoil_no_other_pair():
@@ -418,12 +425,12 @@ def test_models_with_too_few_seeds_spoil_no_other_pair():
 
 def test_a_long_row_of_models_that_are_not_told_apart_is_not_listed():
     alike = {f"m{n}": [1.0, 2.0, 3.0] for n in range(9)}
-    assert all_pairs(alike, False, log_scale=False).line == "0 of 36 pairs are told apart"
+    assert all_pairs(alike, False).line == "0 of 36 pairs are told apart"
     better = alike | {"m0": [-99.0, -98.0, -97.0], "m8": [-100.0, 2.0, 98.0]}  # m8 hides that m0 is better than others
-    line = all_pairs(better, False, log_scale=False).line
+    line = all_pairs(better, False).line
     assert line == f"7 of 36 pairs are told apart; m0 < {', '.join(f'm{n}' for n in range(1, 8))}"
     apart = alike | {"m0": [-99.0, -98.0, -97.0]}
-    assert all_pairs(apart, False, log_scale=False).line.startswith("m0 < m1 ? m2")
+    assert all_pairs(apart, False).line.startswith("m0 < m1 ? m2")
     assert all_pairs({}, False).line == ""
     assert all_pairs({"a": [1.0]}, False).line == "a"
 
@@ -589,3 +596,20 @@ def test_a_long_tail_breaks_the_promise_and_the_page_says_so():
 
 def test_page_of_error_rates_is_the_committed_one():
     assert PAGE.read_bytes() == error_rates.error_rates_markdown().encode()
+
+
+# How often an order errs
+
+
+def test_the_simulation_of_orders_applies_the_test_of_order():
+    a, b = np.random.RandomState(4).normal([[[0.0]], [[1.0]]], [[[1.0]], [[3.0]]], (2, 50, 5))
+    expected = [order(list(x), list(y), False, False).p_value for x, y in zip(a, b, strict=True)]
+    assert error_rates._welch_p(a, b) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("ratio", [1.0, 3.0, 10.0])
+def test_a_second_look_at_equal_rows_errs_more_often_than_one_and_less_than_twice_as_often(ratio):
+    three, or_five = simulate_order(ratio, 0.0)
+    assert three <= 0.06 + noise(0.06)
+    assert three + noise(0.05) < or_five < 2 * three
+    assert simulate_order(ratio, 4.0 * ratio)[1] > 0.99
