@@ -10,7 +10,7 @@ from suite.files import sha256
 
 
 def slug(text: str) -> str:
-    """A name for a file that only one text has: letters, digits, "-" and "_", and a digest where those lose anything."""
+    """A name for a file that only one text has: letters, digits, "-", "_", and a digest where those lose anything."""
     plain = re.sub(r"[^a-z0-9_]+", "-", text.lower()).strip("-")
     return plain if text in (plain, plain.replace("-", " ")) else f"{plain}-{sha256(text)[:8]}".lstrip("-")
 
