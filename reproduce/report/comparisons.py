@@ -53,15 +53,16 @@ def readings(rule: Comparison) -> list[Comparison]:
     return [rule.model_copy(update={"until": [u]}) for u in rule.until] if isinstance(rule, Smooth) else [rule]
 
 
-def compare(rule: Comparison, cell: str, runs: Runs, higher: bool) -> Compared:
+def compare(rule: Comparison, cell: str, runs: Runs) -> Compared:
+    task = runs[rule.row][0][0].task
     values = {row: [_value(rule, group) for group in groups] for row, groups in runs.items()}
     sides = tuple(_side(rule, row, values[row], runs[row]) for row in runs)
-    higher = isinstance(rule, Order) and higher  # updates and changes of a curve are better fewer
+    higher = isinstance(rule, Order) and task.higher_is_better  # updates and changes of a curve are better fewer
     finite = _finite(rule, cell, values, higher, runs)
     if finite is None:
         return Compared({}, sides, None)
-    (a, b), metric = finite.values(), next(iter(runs.values()))[0][0].task.metric
-    log_scale = (orders.is_on_log_scale(metric) and not rule.minus) if isinstance(rule, Order) else True
+    a, b = finite.values()
+    log_scale = (orders.is_on_log_scale(task.metric) and not rule.minus) if isinstance(rule, Order) else True
     return Compared(finite, sides, orders.order(a, b, higher, log_scale))
 
 

@@ -112,10 +112,9 @@ class Judge:
         if found is None:
             return self._nothing(says, rule.recipe, spots)
         runs = {row: by_seed(found, row, cells) for row in (rule.row, other)}
-        higher = found.of(rule.row, cell)[0].task.higher_is_better
-        compared = [compare(reading, cell, runs, higher) for reading in readings(rule)]
+        compared = [compare(reading, cell, runs) for reading in readings(rule)]
         sides = tuple(side for each in compared for side in each.sides)
-        missing = self._pair_needs(rule, runs, cells, found.setting, compared[0])
+        missing = self._pair_needs(rule, says, runs, cells, found.setting, compared[0])
         where = str(found.setting)
         if isinstance(rule, Order) and (why := not_comparable(found)):
             budget = self.pool.next_budget(found.setting.budget)
@@ -130,7 +129,7 @@ class Judge:
         return Finding(says, ClaimVerdict("undecided"), where, weakest.sides, missing, order=weakest.order)
 
     def _pair_needs(
-        self, rule: Comparison, runs: Runs, cells: Sequence[str], setting: Setting, compared: Compared
+        self, rule: Comparison, says: str, runs: Runs, cells: Sequence[str], setting: Setting, compared: Compared
     ) -> Need:
         """Three seeds, five where the order is close; from there on adding seeds until a test succeeds is no test."""
         fewest = min(map(len, runs.values()))
@@ -143,12 +142,7 @@ class Judge:
             return replace(need, budget=budget, seeds=FEWEST_FOR_ORDER)
         if fewest < FEWEST_WHERE_CLOSE or compared.order is None:
             return need
-        a, b = compared.values.values()
-        seeds = orders.seeds_to_separate(a, b, compared.order.log_scale)
-        many = f"about {seeds} seeds a side" if seeds else f"more than {orders.MOST} seeds a side"
-        place = " minus ".join(cell_label(rule.recipe, c) for c in cells)
-        pair = " and ".join(label(rule.recipe, row) for row in runs)
-        return Need(other=f"{many}, if means and spreads stay as they are, for {pair} on {place} [{setting}]")
+        return _more_seeds(says, setting, compared.values.values(), compared.order.log_scale)
 
     def _level(self, rule: Level, row: str, cell: str) -> Finding:
         reaches = isinstance(rule, Threshold)
@@ -200,6 +194,8 @@ class Judge:
         )
         if isinstance(rule.limit, str):
             order = orders.order(values[0], values[1], rule.below is None, log_scale=False)
+            if min(map(len, values)) >= FEWEST_WHERE_CLOSE:
+                missing = _more_seeds(says, found.setting, values, log_scale=False)
             return Finding(says, ClaimVerdict("undecided"), str(found.setting), sides, missing, order=order)
         verdict = threshold_claim(values[0], rule.limit, below=rule.below is not None)
         return Finding(says, verdict, str(found.setting), sides, missing)
@@ -215,6 +211,14 @@ class Judge:
         reason = f"no runs of {' or '.join(names)}" if names else "no budget and data that all share"
         need = Need(recipe_name, rows, cells, "paper")
         return Finding(says, ClaimVerdict("undecided", reason), missing=need, without=names)
+
+
+def _more_seeds(says: str, setting: Setting, sides: Iterable[Sequence[float]], log_scale: bool) -> Need:
+    """How many would separate what five a side do not, as a statement and no command."""
+    a, b = sides
+    seeds = orders.seeds_to_separate(a, b, log_scale)
+    many = f"about {seeds} seeds a side" if seeds else f"more than {orders.MOST} seeds a side"
+    return Need(other=f"{many}, if means and spreads stay as they are: {says} [{setting}]")
 
 
 def others(rule: Comparison, cell: str) -> list[str]:
