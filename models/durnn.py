@@ -41,6 +41,8 @@ class DuRNNCell(Cell):
     short: "full", or "independent" for the ablation IndRNN + selection, "a two-layer IndRNN with the selection part
         before the second layer" (§V-A1): both halves then have IndRNN's bounds, |U| <= γ^(1/L).
     exact_minmax: False, since the paper multiplies by mm' element by element, holding min and max constant.
+    cut_gradient: True, the paper's choice (§IV-A). False lets gradients through S_t into h~_t and h_{t-1}; the long
+        half then runs in the readable loop.
     second_norm: "short": where norm has a place before the long half, it stands on h~, before the selection. "product"
         puts it on W_s i_t, as "BN before recurrent neurons" (§V-C2) asks. i_t reads h_{t-1}, so this norm stands inside
         the loop: it needs norm "frame" or "frame+after", whose statistics are those of one frame, since statistics over
@@ -73,6 +75,7 @@ class DuRNNCell(Cell):
         selection: bool = True,
         short: str = "full",
         exact_minmax: bool = False,
+        cut_gradient: bool = True,
         second_norm: str = "short",
         W_in_init: str = "uniform-fan-in",
         W_rec_init: str = "orthogonal-0.9",
@@ -99,6 +102,7 @@ class DuRNNCell(Cell):
         self.u_max = per_layer("u_max", u_max, high, slot.index, slot.count)
         self.u_min = min(low, self.u_max) if slot.is_last or not ease_epsilon else 0.0
         self.selection, self.short, self.exact_minmax = selection, short, exact_minmax
+        self.cut_gradient = cut_gradient
 
         self.W_in = slot.matrix(N, slot.input_size, W_in_init, "W_in_init")
         if short == "full":
@@ -144,7 +148,9 @@ class DuRNNCell(Cell):
 
     def select(self, h_short: Tensor, h: Tensor) -> Tensor:
         """``S_t`` from the new short-term and the previous long-term memory, each (B, N)."""
-        v = h_short.detach() @ self.W_ss.T + h.detach() @ self.W_ls.T + self.b_s
+        if self.cut_gradient:
+            h_short, h = h_short.detach(), h.detach()
+        v = h_short @ self.W_ss.T + h @ self.W_ls.T + self.b_s
         return torch.relu(min_max(v, self.exact_minmax) - self.b_thre)  # (4), (5)
 
     def begin(self, T: int, B: int) -> None:
@@ -183,7 +189,7 @@ class DuRNNCell(Cell):
                 u = self.norm_product(F.linear(passed, self.W_s)) + self.b_long
                 return indrnn_scan(u, self.U, h, backend=self.backend)
             return projected_indrnn_scan(passed, self.W_s, self.b_long, self.U, h, backend=self.backend)
-        if isinstance(self.norm_product, FrameNorm):
+        if isinstance(self.norm_product, FrameNorm) or not self.cut_gradient:
             self.begin(passed.shape[0], passed.shape[1])
             outputs = []
             for passed_t in passed:

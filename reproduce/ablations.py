@@ -1,5 +1,5 @@
-"""Trains DuRNN with δ = 1, and either of its halves alone, on the adding problem: sentences of the paper speak of them
-that no figure of its shows. Runs that figure 2 has done are taken over.
+"""Trains DuRNN with δ = 1, with the gradients through its selection left in, and either of its halves alone on the
+adding problem: sentences of the paper speak of them that no figure of its shows. Runs of figure 2 are taken over.
 """
 
 import sys

@@ -1,5 +1,6 @@
 """The adding problem: two marked numbers among T are to be summed at the end (Hochreiter and Schmidhuber, 1997)."""
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ class Adding(Task):
         half (IndRNN, uRNN).
     held_out: sequences in "valid" and in "test", generated once from `data_seed`. Training sequences are generated
         from the seed of the run and never come again.
+    noise: every unmarked number is shifted by one uniform in [−noise, noise); targets stay as they are.
     """
 
     kind = "regression-last"
@@ -38,7 +40,9 @@ class Adding(Task):
     output_size = 1
     licence = "generated, no licence needed"
 
-    def __init__(self, length: int = 100, markers: str = "anywhere", held_out: int = 1000, data_seed: int = 0) -> None:
+    def __init__(
+        self, length: int = 100, markers: str = "anywhere", held_out: int = 1000, data_seed: int = 0, noise: float = 0.0
+    ) -> None:
         if length < 2:
             raise ValueError(f"length={length} must be at least 2: two steps carry a marker")
         if markers not in MARKERS:
@@ -47,8 +51,12 @@ class Adding(Task):
             raise ValueError(f"held_out={held_out} must be at least 1")
         if data_seed < 0:
             raise ValueError(f"data_seed={data_seed} must be at least 0")
+        if not 0 <= noise < math.inf:
+            raise ValueError(f"noise={noise} must be at least 0, and finite")
         self.length, self.markers, self.held_out, self.data_seed = length, markers, held_out, data_seed
-        self.name = f"adding[{length}]" if markers == "anywhere" else f"adding[{length}, {markers}]"
+        self.noise = noise
+        options = [markers] * (markers != "anywhere") + [f"noise {noise:g}"] * (noise > 0)
+        self.name = f"adding[{', '.join([str(length), *options])}]"
         self._generated: dict[str, tuple[np.ndarray, np.ndarray]] = {}
 
     def count(self, split: str) -> int | None:
@@ -85,11 +93,18 @@ class Adding(Task):
             first = rng.below(words[0], T)
             second = rng.below(words[1], T - 1)
             second += second >= first  # skips `first`, so that every pair is as likely as any other
-        return rng.uniform(words[2:]), np.stack([first, second])
+        positions = np.stack([first, second])
+        values = rng.uniform(words[2:])
+        if self.noise:
+            shifts = 2 * rng.uniform(rng.words(T * count, "adding", "noise", *key)).reshape(T, count) - 1
+            shifts[positions, np.arange(count)] = 0.0
+            values += np.float32(self.noise) * shifts
+        return values, positions
 
     def definition(self) -> dict[str, Any]:
         values, positions = self._draw(8, "train", 0, 0)  # stands for the endless stream: it pins the generator
-        return {
+        added = {"noise": self.noise} if self.noise else {}
+        return added | {
             "task": "adding",
             "length": self.length,
             "markers": self.markers,

@@ -1,4 +1,5 @@
-"""What trained weights show, as one small JSON file per run: activations (paper §V-A2) and gradients (§IV-B).
+"""What trained weights show, as one small JSON file per run: activations (paper §V-A2), gradients (§IV-B), and the
+recurrent weights of independent units (§III).
 
 Weights stay on the machine that trained them; these numbers are what remains for everybody else. A file is tied to its
 record by the hash of the weights. ``python -m reproduce.report.measurements`` measures all records whose weights are on
@@ -14,6 +15,7 @@ import json
 import math
 from collections.abc import Iterable
 from pathlib import Path
+from typing import cast
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -33,7 +35,9 @@ from suite.files import write_atomic
 FOLDER = ROOT / "results" / "measurements"
 SEQUENCES = 100
 MOST_STEPS = 200_000  # sequences times steps that are kept in memory at once
+EDGE = 1e-6  # a weight that was clamped to the bound in float32 reaches it
 SMOOTH = 0.1  # a unit is smooth if its mean step-to-step change is below this share of its mean activation
+KEPT = 0.5  # ε: a recurrent weight lasts if at least this share of a value is left at the end of the sequence
 MODELS = ("indrnn", "durnn")  # models whose gradients §IV-B speaks about
 
 
@@ -86,6 +90,16 @@ def gradient_values(net: RecurrentNet, x: Tensor) -> dict[str, float]:
     return {name: float(f"{value:.6g}") for name, value in found.items()}
 
 
+def weight_values(net: RecurrentNet, length: int) -> dict[str, float]:
+    """``weights_lasting`` of every layer of independent units: the share of U with |U|^length ≥ ε."""
+    found: dict[str, float] = {}
+    for index, cell in enumerate(net.cells, 1):
+        panel = str(index) if len(cell.states) == 1 else f"{index}-independent"
+        lasting = cast(Tensor, cell.U).abs() >= KEPT ** (1 / length) * (1 - EDGE)
+        found[f"{panel}/weights_lasting"] = round(float(lasting.float().mean()), 6)
+    return found
+
+
 def measure(record: Record, place: Place) -> Measurement | None:
     """None if the weights of the record are not on this machine."""
     count = max(1, min(SEQUENCES, MOST_STEPS // record.task.length))
@@ -95,6 +109,7 @@ def measure(record: Record, place: Place) -> Measurement | None:
     values = activation_values(found.network, found.x)
     if record.settings.model.name in MODELS and found.network.input is None:
         values |= gradient_values(found.network.model, found.x)
+        values |= weight_values(found.network.model, record.task.length)
     if not all(math.isfinite(value) for value in values.values()):
         raise ValueError(f"run {record.run[:12]}: a measured value is not finite")
     return Measurement(run=record.run, weights_sha256=record.weights_sha256, sequences=count, values=values)

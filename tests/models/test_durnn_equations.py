@@ -48,8 +48,8 @@ def step_by_step(net, x, h0, w, mistake=None):
         for t in range(T):
             W_rec = p["W_rec"] * (0.9 if mistake == "W_rec scaled" else 1)
             h_short = torch.relu(p["W_in"] @ leaves["x"][t, b] + W_rec @ h_short + p["b_short"])
-            read_short = h_short if mistake == "S not cut at h~" else h_short.detach()
-            read_long = h if mistake == "S not cut at h" else h.detach()
+            read_short = h_short if mistake in ("S not cut at h~", "S not cut") else h_short.detach()
+            read_long = h if mistake in ("S not cut at h", "S not cut") else h.detach()
             v = p["W_ss"] @ read_short + p["W_ls"] @ read_long + p["b_s"]
             low, high = v.min(), v.max()
             if mistake != "min and max differentiated":
@@ -202,6 +202,14 @@ def test_exact_minmax_option_differentiates_min_and_max(case):
     _, grads = suite_gradients(net, x, h0, w)
     _, expected = step_by_step(net, x, h0, w, mistake="min and max differentiated")
     assert_equal(grads, expected)
+
+
+def test_cut_gradient_option_leaves_the_gradients_through_the_selection_in(case):
+    net, x, h0, w = case
+    net.layers[0].cut_gradient = False
+    y, grads = suite_gradients(net, x, h0, w)
+    y_expected, expected = step_by_step(net, x, h0, w, mistake="S not cut")
+    assert_equal({"y": y} | grads, {"y": y_expected} | expected)
 
 
 @pytest.mark.parametrize("short", ["full", "independent"])

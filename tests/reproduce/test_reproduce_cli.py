@@ -72,6 +72,8 @@ SMOKE = {
     "figure5": {},
     "figure6": {"rows": "indrnn-2"},
     "layer_law": {},
+    "rates": {},
+    "noise": {},
 }
 
 

@@ -73,6 +73,22 @@ def test_training_never_repeats_over_epochs() -> None:
     assert len(set(firsts)) > 290
 
 
+def test_noise_moves_the_unmarked_numbers_and_nothing_else() -> None:
+    clean, noisy = (tasks.build("adding", length=50, held_out=2000, noise=noise) for noise in (0.0, 1.0))
+    for split in clean.splits:
+        (x, y), (moved, same) = (next(task.batches(split, 2000, seed=3)) for task in (clean, noisy))
+        assert torch.equal(y, same)
+        assert torch.equal(x[..., 1], moved[..., 1])
+        shift = moved[..., 0] - x[..., 0]
+        assert bool((shift[x[..., 1] == 1] == 0).all())
+        spread = shift[x[..., 1] == 0].double()
+        assert float(spread.abs().max()) <= 1
+        assert float(spread.mean()) == pytest.approx(0, abs=0.01)
+        assert float(spread.var()) == pytest.approx(1 / 3, abs=0.01)  # of uniform numbers in [-1, 1)
+    assert clean.fingerprint == tasks.build("adding", length=50, held_out=2000).fingerprint != noisy.fingerprint
+    assert noisy.name == "adding[50, noise 1]"
+
+
 def test_bad_options_are_named() -> None:
     with pytest.raises(ValueError, match="length=1 must be at least 2"):
         tasks.build("adding", length=1)
@@ -80,6 +96,8 @@ def test_bad_options_are_named() -> None:
         tasks.build("adding", markers="both")
     with pytest.raises(ValueError, match="held_out=0"):
         tasks.build("adding", held_out=0)
+    with pytest.raises(ValueError, match="noise=-1 must be at least 0"):
+        tasks.build("adding", noise=-1)
 
 
 def test_export_holds_the_same_sequences() -> None:

@@ -104,6 +104,17 @@ def test_a_network_without_a_bound_is_measured_all_the_same(fresh, monkeypatch):
     assert gradient["gradient/long"] > 0
 
 
+def test_weights_that_keep_half_of_a_value_last():
+    low = 0.5 ** (1 / 100)  # ε^(1/L)
+    net = models.build("indrnn", input_size=2, hidden_size=4, num_layers=2, length=100, seed=0)
+    with torch.no_grad():
+        for cell, weights in zip(net.cells, ([low, -1.0, low - 1e-4, 0.0], [1.0, low, 1.0, low]), strict=True):
+            cell.U.copy_(torch.tensor(weights))
+    assert measurements.weight_values(net, 100) == {"1/weights_lasting": 0.5, "2/weights_lasting": 1.0}
+    durnn = models.build("durnn", input_size=2, hidden_size=4, length=100, seed=0)
+    assert measurements.weight_values(durnn, 100) == {"1-independent/weights_lasting": 1.0}  # it is held there
+
+
 def test_a_constant_unit_lasts_and_a_flickering_one_does_not():
     class Stub:
         input = None
