@@ -1,4 +1,5 @@
-"""Figures from records and weights, as SVG and PNG. A model has the same colour in all of them."""
+"""Figures from records and weights, as SVG and PNG. A model has the same colour in all of them, a variant that of its
+model, dashed."""
 
 from __future__ import annotations
 
@@ -25,6 +26,7 @@ COLOURED = (
     "rnn-relu", "indrnn-1",
 )  # fmt: skip
 COLOURS = dict(zip(COLOURED, _PALETTE, strict=True))
+VARIANTS = {"durnn-uncut": "durnn", "durnn-rate-10": "durnn", "irnn-rate-10": "irnn", "rnn-tanh-rate-10": "rnn-tanh"}
 CHANCE = 1 / 6  # mean squared error of always answering the mean
 
 
@@ -50,10 +52,14 @@ def _drawn(figure: Any, form: str, metadata: dict[str, str | None]) -> bytes:
 def curves(experiment: Experiment, blocks: list[Block], folder: Path) -> list[Path]:
     """Validation error over updates, one panel and one budget per length; bands span the seeds."""
     sns.set_theme(style="whitegrid", context="paper")
-    figure, axes = plt.subplots(2, 2, figsize=(9.5, 6.5), layout="constrained")
+    cells = experiment.all_cells
+    columns = min(2, len(cells))
+    rows = -(-len(cells) // columns)
+    size = (4.75 * max(columns, 1.5), 3.25 * max(rows, 1.3))
+    figure, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
     drawn: dict[str, Any] = {}
     labels = experiment.load_recipe().cells
-    for axis, cell in zip(axes.flat, experiment.all_cells, strict=False):
+    for axis, cell in zip(axes.flat, cells, strict=True):
         block = most_telling(blocks, cell)
         lines = block.lines if block else ()
         missing = [line for line in lines if not line.group or not any(r.curve for r in line.group.records)]
@@ -97,12 +103,13 @@ def _draw_curve(axis: Any, line: Line, drawn: dict[str, Any]) -> None:
     points = [{"step": p.step, "valid": p.valid} for r in records for p in r.curve if p.valid is not None]
     if not points:
         return
-    colour = COLOURS.get(line.row, "0.5")
+    colour = COLOURS.get(VARIANTS.get(line.row, line.row), "0.5")
+    style = "--" if line.row in VARIANTS else "-"
     sns.lineplot(
-        pd.DataFrame(points), x="step", y="valid", ax=axis, color=colour, linewidth=1.4, legend=False,
+        pd.DataFrame(points), x="step", y="valid", ax=axis, color=colour, linestyle=style, linewidth=1.4, legend=False,
         errorbar=lambda values: (values.min(), values.max()),
     )  # fmt: skip
-    drawn.setdefault(line.label, plt.Line2D([], [], color=colour, linewidth=1.6))
+    drawn.setdefault(line.label, plt.Line2D([], [], color=colour, linestyle=style, linewidth=1.6))
     for r in records:
         if r.status == "diverged" and r.curve:
             axis.plot([r.diverged_at], [r.curve[-1].valid], marker="x", color=colour, markersize=6)

@@ -321,8 +321,12 @@ def test_curves_are_drawn_with_provenance_and_without_change(tmp_path):
 
 def test_a_model_has_one_colour_everywhere():
     assert len(set(figures.COLOURS.values())) == len(figures.COLOURS)
-    rows = {row for e in EXPERIMENTS.values() if e.kind == "curves" for row in e.rows}
-    assert rows == set(figures.COLOURS)
+    shown = [e.rows for e in EXPERIMENTS.values() if e.kind == "curves"]
+    assert {row for rows in shown for row in rows} == {*figures.COLOURS, *figures.VARIANTS}
+    assert {*figures.VARIANTS.values()} <= {*figures.COLOURS}
+    for rows in shown:
+        varied = [figures.VARIANTS[row] for row in rows if row in figures.VARIANTS]
+        assert len(set(varied)) == len(varied), "two lines of one figure would look alike"
 
 
 def test_activations_of_both_halves_are_what_the_model_computes():
