@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib
 
@@ -104,7 +104,7 @@ def _draw_curve(axis: Any, line: Line, drawn: dict[str, Any]) -> None:
     if not points:
         return
     colour = COLOURS.get(VARIANTS.get(line.row, line.row), "0.5")
-    style = "--" if line.row in VARIANTS else "-"
+    style: Literal["-", "--"] = "--" if line.row in VARIANTS else "-"
     sns.lineplot(
         pd.DataFrame(points), x="step", y="valid", ax=axis, color=colour, linestyle=style, linewidth=1.4, legend=False,
         errorbar=lambda values: (values.min(), values.max()),
