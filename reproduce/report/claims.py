@@ -111,7 +111,7 @@ def printed_lines(rule: Order) -> list[str]:
         limit = _limit(table, cell)
         shown = max(1, sum(distance <= limit * EDGE for distance, _ in pairs))
         lines += [text + _standing(distance, limit) for distance, text in pairs[:shown]]
-        if more := len(pairs) - shown:
+        if (more := len(pairs) - shown) > 0:
             rest = f"{more} other{'s' if more > 1 else ''}"
             lines.append(f"{_place(rule, cell)}: ahead of {rest} by more than {limit:g} {_unit(table, cell)}")
         if apart := [label(rule.recipe, row) for row in printed if row not in same]:

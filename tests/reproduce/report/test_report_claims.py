@@ -419,6 +419,7 @@ def test_what_the_printed_numbers_show_by_themselves():
     assert "2.50 against 3.00" in order
     (tie,) = lines(recipe="table2", cells=["ptb-c"], row="durnn-3-100", over=["indrnn-3-150"])
     assert "0.0 times the 0.02 between re-runs, not separated" in tie
+    assert lines(recipe="table2", cells=["ptb-c"], row="durnn-1-50", over=["durnn-1-50-norm-after"]) == []
     (behind,) = lines(recipe="table1", cells=["mnist"], row="durnn-1", over=["indrnn-6"])
     assert behind.endswith("behind")
     other_task = lines(recipe="table1", cells=["pmnist"], row="durnn-3", over=["*", "!durnn-*"])[-1]
