@@ -27,7 +27,7 @@ from reproduce.plan.recipe import explain
 from reproduce.plan.runs import ROOT
 from reproduce.report import records
 from reproduce.report.records import Record
-from reproduce.report.theory import gradients, norm, trained
+from reproduce.report.theory import gradients, line, norm, trained
 from reproduce.train.network import Network
 from reproduce.train.outcome import Place
 from suite.files import write_atomic
@@ -37,7 +37,6 @@ SEQUENCES = 100
 MOST_STEPS = 200_000  # sequences times steps that are kept in memory at once
 EDGE = 1e-6  # a weight that was clamped to the bound in float32 reaches it
 SMOOTH = 0.1  # a unit is smooth if its mean step-to-step change is below this share of its mean activation
-KEPT = 0.5  # ε: a recurrent weight lasts if at least this share of a value is left at the end of the sequence
 MODELS = ("indrnn", "durnn")  # models whose gradients §IV-B speaks about
 
 
@@ -91,11 +90,11 @@ def gradient_values(net: RecurrentNet, x: Tensor) -> dict[str, float]:
 
 
 def weight_values(net: RecurrentNet, length: int) -> dict[str, float]:
-    """``weights_lasting`` of every layer of independent units: the share of U with |U|^length ≥ ε."""
+    """``weights_lasting`` of every layer of independent units: the share of U with |U| ≥ ε^(1/length)."""
     found: dict[str, float] = {}
     for index, cell in enumerate(net.cells, 1):
         panel = str(index) if len(cell.states) == 1 else f"{index}-independent"
-        lasting = cast(Tensor, cell.U).abs() >= KEPT ** (1 / length) * (1 - EDGE)
+        lasting = cast(Tensor, cell.U).abs() >= line(length).u_low * (1 - EDGE)
         found[f"{panel}/weights_lasting"] = round(float(lasting.float().mean()), 6)
     return found
 
